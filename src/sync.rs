@@ -1,0 +1,45 @@
+//! The one door to atomics, cells, threads and parking.
+//!
+//! Every other file of the crate takes these from here and from nowhere else, so that one switch
+//! moves the whole crate between worlds:
+//!
+//! | cfg              | atomics, cells          | threads          | [`park`]                            |
+//! |------------------|-------------------------|------------------|-------------------------------------|
+//! | (none)           | `core`                  | `std`            | futex on Linux, `parking_lot_core` elsewhere |
+//! | `tenure_loom`    | `loom`, recorded, weakenable | `loom`      | a queue in the model                |
+//!
+//! What a protocol may rely on, in every world:
+//!
+//! - [`cell::UnsafeCell`] is reached by `with` / `with_mut`, which loom checks for overlap;
+//! - [`park::wait`] compares the word and sleeps in one step, may return early, and adds **no**
+//!   ordering of its own: the caller re-reads the word with the ordering it needs;
+//! - [`park::wake_one`] and [`park::wake_all`] take an *address* and never read it, so the memory
+//!   may already be gone;
+//! - [`hint::SPIN_CAP`] bounds every spin loop (0 in a model);
+//! - `const_new` makes an atomic in a `const` context (in a model it comes to life at first use).
+
+#[cfg(not(tenure_loom))]
+mod native;
+#[cfg(not(tenure_loom))]
+pub(crate) use native::*;
+
+#[cfg(tenure_loom)]
+mod model;
+#[cfg(tenure_loom)]
+pub(crate) use model::*;
+
+/// What the models' harness may reach: switches of the door, and the record of what a run touched.
+#[cfg(tenure_loom)]
+pub mod site;
+
+/// How a wait on a word ended. None of the three says what the word holds now: read it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Wait {
+    /// Woken, or returned early for no reason.
+    Woken,
+    /// The word did not hold the expected value; the thread did not sleep.
+    Changed,
+    /// The time was up.
+    TimedOut,
+}

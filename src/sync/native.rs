@@ -1,0 +1,112 @@
+//! The door in ordinary builds: `core` atomics, `std` threads, the system's parking.
+
+pub(crate) mod atomic {
+    pub(crate) use core::sync::atomic::{Ordering, compiler_fence, fence};
+
+    macro_rules! atomic {
+        ($($name:ident: $int:ty),*) => {$(
+            /// The atomic of `core`, with the door's constructor for `const` contexts.
+            #[repr(transparent)]
+            pub(crate) struct $name(core::sync::atomic::$name);
+
+            #[allow(dead_code, reason = "the door offers the same verbs in every world")]
+            impl $name {
+                #[inline(always)]
+                pub(crate) const fn new(value: $int) -> Self {
+                    Self(core::sync::atomic::$name::new(value))
+                }
+
+                #[inline(always)]
+                pub(crate) const fn const_new(value: $int) -> Self {
+                    Self::new(value)
+                }
+
+                /// Exclusive access: no other thread can see the word.
+                #[inline(always)]
+                pub(crate) fn with_mut<R>(&mut self, f: impl FnOnce(&mut $int) -> R) -> R {
+                    f(self.0.get_mut())
+                }
+            }
+
+            impl core::ops::Deref for $name {
+                type Target = core::sync::atomic::$name;
+
+                #[inline(always)]
+                fn deref(&self) -> &Self::Target {
+                    &self.0
+                }
+            }
+
+            impl core::fmt::Debug for $name {
+                fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                    self.0.fmt(f)
+                }
+            }
+        )*};
+    }
+
+    atomic!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicBool: bool);
+
+    pub(crate) use core::sync::atomic::AtomicPtr;
+}
+
+pub(crate) mod cell {
+    /// A cell reached by closures, so that loom can watch each access.
+    #[repr(transparent)]
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T: ?Sized>(core::cell::UnsafeCell<T>);
+
+    #[allow(dead_code, reason = "the door offers the same verbs in every world")]
+    impl<T> UnsafeCell<T> {
+        #[inline(always)]
+        pub(crate) const fn new(value: T) -> Self {
+            Self(core::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn into_inner(self) -> T {
+            self.0.into_inner()
+        }
+    }
+
+    #[allow(dead_code, reason = "the door offers the same verbs in every world")]
+    impl<T: ?Sized> UnsafeCell<T> {
+        /// Shared access: no `with_mut` may overlap.
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// Exclusive access: nothing may overlap.
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+pub(crate) mod hint {
+    pub(crate) use core::hint::spin_loop;
+
+    /// The most rounds any spin loop may take before it parks or yields.
+    #[allow(dead_code, reason = "the door offers the same names in every world")]
+    pub(crate) const SPIN_CAP: u32 = u32::MAX;
+}
+
+#[allow(unused_imports, reason = "the door offers the same names in every world")]
+pub(crate) mod thread {
+    pub(crate) use std::thread::{Builder, JoinHandle, current, panicking, spawn, yield_now};
+}
+
+#[allow(unused_imports, reason = "the door offers the same names in every world")]
+pub(crate) use std::sync::Arc;
+#[allow(unused_imports, reason = "the door offers the same names in every world")]
+pub(crate) use std::thread_local;
+
+#[cfg(all(target_os = "linux", not(tenure_portable_park)))]
+#[path = "park_futex.rs"]
+pub(crate) mod park;
+
+#[cfg(not(all(target_os = "linux", not(tenure_portable_park))))]
+#[path = "park_portable.rs"]
+pub(crate) mod park;
