@@ -222,6 +222,11 @@ pub(crate) mod hint {
 pub(crate) mod thread {
     pub(crate) use loom::thread::{Builder, JoinHandle, current, spawn, yield_now};
     pub(crate) use std::thread::panicking;
+
+    /// A model has no time: the others get their turn.
+    pub(crate) fn sleep(_duration: core::time::Duration) {
+        loom::thread::yield_now();
+    }
 }
 
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

@@ -95,7 +95,9 @@ pub(crate) mod hint {
 
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) mod thread {
-    pub(crate) use std::thread::{Builder, JoinHandle, current, panicking, spawn, yield_now};
+    pub(crate) use std::thread::{
+        Builder, JoinHandle, current, panicking, sleep, spawn, yield_now,
+    };
 }
 
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

@@ -1,0 +1,318 @@
+//! Loops around a policy: on this thread, or in a future.
+
+use core::fmt;
+use core::future::Future;
+use core::time::Duration;
+
+use thiserror::Error;
+
+use super::policy::{Decision, RetryPolicy, Stop};
+use crate::clock::{Clock, MonotonicClock};
+use crate::sync::thread;
+
+impl RetryPolicy {
+    /// Calls `operation` until it succeeds or the policy gives up, sleeping on this thread between.
+    ///
+    /// Every error is retried; [`runner`](Self::runner) tells them apart.
+    ///
+    /// ```
+    /// use tenure::retry::RetryPolicy;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = RetryPolicy::immediate().max_attempts(3).build()?;
+    /// let mut failures = 2;
+    /// let answer = policy.run(|| if failures == 0 { Ok(42) } else { failures -= 1; Err("busy") });
+    /// assert_eq!(answer, Ok(42));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`GaveUp`] holds the last error, and who stopped.
+    ///
+    /// # Panics
+    ///
+    /// Only if `operation` does: its panic is not caught and not retried.
+    ///
+    /// # Blocking
+    ///
+    /// Sleeps on the calling thread for as long as the policy says.
+    pub fn run<T, E>(&self, mut operation: impl FnMut() -> Result<T, E>) -> Result<T, GaveUp<E>> {
+        self.runner().run(|_| operation())
+    }
+
+    /// Awaits the futures that `operation` makes until one succeeds or the policy gives up;
+    /// between attempts it awaits what `sleep` returns (`tokio::time::sleep`, for one).
+    ///
+    /// ```
+    /// use std::future::ready;
+    /// use tenure::retry::RetryPolicy;
+    ///
+    /// # futures::executor::block_on(async {
+    /// let policy = RetryPolicy::default();
+    /// let mut failures = 2;
+    /// let operation = || ready(if failures == 0 { Ok(42) } else { failures -= 1; Err("busy") });
+    /// let answer = policy.run_async(operation, |_delay| ready(())).await;
+    /// assert_eq!(answer, Ok(42));
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`GaveUp`] holds the last error, and who stopped.
+    ///
+    /// # Cancellation and drop
+    ///
+    /// Dropping the future drops the attempt or the sleep it is in; nothing else remains.
+    pub async fn run_async<T, E, F, S>(
+        &self,
+        mut operation: impl FnMut() -> F,
+        sleep: impl FnMut(Duration) -> S,
+    ) -> Result<T, GaveUp<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+        S: Future<Output = ()>,
+    {
+        self.runner().run_async(|_| operation(), sleep).await
+    }
+
+    /// A run of this policy with its surroundings still to be chosen: the clock, the sleep, the
+    /// errors worth a retry, an observer, the seed.
+    pub fn runner<E>(&self) -> Runner<'static, E> {
+        Runner {
+            policy: *self,
+            clock: Box::new(MonotonicClock::new()),
+            sleep: Box::new(thread::sleep),
+            retry_if: None,
+            on_retry: None,
+            rng: None,
+        }
+    }
+}
+
+/// The attempt that is about to run, or that just failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its number; the first is 1. Stays at `u32::MAX` once there.
+    pub number: u32,
+    /// How long after the run's beginning the attempt began.
+    pub elapsed: Duration,
+    /// The delay that was slept before it.
+    pub delay: Duration,
+}
+
+/// A run of a policy. See [`RetryPolicy::runner`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::clock::{Clock, ManualClock};
+/// use tenure::retry::{Jitter, RetryPolicy, Stop};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let policy = RetryPolicy::fixed(Duration::from_secs(60))
+///     .jitter(Jitter::None)
+///     .max_elapsed(Duration::from_secs(150))
+///     .build()?;
+/// let clock = ManualClock::new();
+/// let sleeper = clock.clone();
+/// let gave_up = policy
+///     .runner()
+///     .clock(clock.clone())
+///     .sleep_with(move |delay| sleeper.advance(delay))
+///     .retry_if(|error: &&str| *error == "busy")
+///     .run(|_attempt| Err::<(), _>("busy"))
+///     .unwrap_err();
+/// assert_eq!((gave_up.attempts, gave_up.stop), (3, Stop::MaxElapsed));
+/// assert_eq!(clock.now().as_nanos(), 120_000_000_000);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Runner<'a, E> {
+    policy: RetryPolicy,
+    clock: Box<dyn Clock>,
+    sleep: Box<dyn FnMut(Duration) + Send + 'a>,
+    retry_if: Option<Box<dyn FnMut(&E) -> bool + Send + 'a>>,
+    on_retry: Option<OnRetry<'a, E>>,
+    rng: Option<fastrand::Rng>,
+}
+
+type OnRetry<'a, E> = Box<dyn FnMut(&E, Attempt, Duration) + Send + 'a>;
+
+impl<'a, E> Runner<'a, E> {
+    /// The clock that measures [`max_elapsed`](super::RetryPolicyBuilder::max_elapsed). Defaults
+    /// to [`MonotonicClock`].
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Box::new(clock);
+        self
+    }
+
+    /// How [`run`](Self::run) sleeps. Defaults to blocking the thread. Returning early only starts
+    /// the next attempt early.
+    pub fn sleep_with(mut self, sleep: impl FnMut(Duration) + Send + 'a) -> Self {
+        self.sleep = Box::new(sleep);
+        self
+    }
+
+    /// Which errors are worth a retry; the others end the run with [`Stop::NotRetryable`]. Asked
+    /// before the limits are. Defaults to all.
+    pub fn retry_if(mut self, worth_it: impl FnMut(&E) -> bool + Send + 'a) -> Self {
+        self.retry_if = Some(Box::new(worth_it));
+        self
+    }
+
+    /// Told of each failure that will be retried: the error, the attempt, the delay to come. Runs
+    /// on the thread of the run, before the sleep.
+    pub fn on_retry(mut self, observer: impl FnMut(&E, Attempt, Duration) + Send + 'a) -> Self {
+        self.on_retry = Some(Box::new(observer));
+        self
+    }
+
+    /// Makes the jitter repeatable. Defaults to a seed of the process's own.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.rng = Some(fastrand::Rng::with_seed(seed));
+        self
+    }
+
+    /// Calls `operation` until it succeeds or the policy gives up. See [`RetryPolicy::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`GaveUp`] holds the last error, and who stopped.
+    pub fn run<T>(
+        mut self,
+        mut operation: impl FnMut(Attempt) -> Result<T, E>,
+    ) -> Result<T, GaveUp<E>> {
+        let mut course = Course::begin(&mut self);
+        loop {
+            let attempt = course.attempt(&self);
+            match operation(attempt) {
+                Ok(value) => return Ok(value),
+                Err(error) => {
+                    let delay = course.failed(&mut self, attempt, error)?;
+                    if !delay.is_zero() {
+                        (self.sleep)(delay);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Awaits `operation`'s futures until one succeeds or the policy gives up. The sleep given
+    /// here is used, not that of [`sleep_with`](Self::sleep_with). See [`RetryPolicy::run_async`].
+    ///
+    /// # Errors
+    ///
+    /// [`GaveUp`] holds the last error, and who stopped.
+    pub async fn run_async<T, F, S>(
+        mut self,
+        mut operation: impl FnMut(Attempt) -> F,
+        mut sleep: impl FnMut(Duration) -> S,
+    ) -> Result<T, GaveUp<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+        S: Future<Output = ()>,
+    {
+        let mut course = Course::begin(&mut self);
+        loop {
+            let attempt = course.attempt(&self);
+            match operation(attempt).await {
+                Ok(value) => return Ok(value),
+                Err(error) => {
+                    let delay = course.failed(&mut self, attempt, error)?;
+                    if !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<E> fmt::Debug for Runner<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner")
+            .field("policy", &self.policy)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a run remembers between attempts.
+struct Course {
+    begun: crate::clock::Timestamp,
+    number: u32,
+    delay: Duration,
+    rng: fastrand::Rng,
+}
+
+impl Course {
+    fn begin<E>(runner: &mut Runner<'_, E>) -> Self {
+        Self {
+            begun: runner.clock.now(),
+            number: 0,
+            delay: Duration::ZERO,
+            rng: runner.rng.take().unwrap_or_default(),
+        }
+    }
+
+    fn elapsed<E>(&self, runner: &Runner<'_, E>) -> Duration {
+        runner.clock.now().saturating_since(self.begun)
+    }
+
+    fn attempt<E>(&mut self, runner: &Runner<'_, E>) -> Attempt {
+        self.number = self.number.saturating_add(1);
+        Attempt { number: self.number, elapsed: self.elapsed(runner), delay: self.delay }
+    }
+
+    /// The delay before the next attempt.
+    fn failed<E>(
+        &mut self,
+        runner: &mut Runner<'_, E>,
+        attempt: Attempt,
+        error: E,
+    ) -> Result<Duration, GaveUp<E>> {
+        let elapsed = self.elapsed(runner);
+        let worth_it = runner.retry_if.as_mut().is_none_or(|worth_it| worth_it(&error));
+        let decision = if worth_it {
+            runner.policy.next(attempt.number, attempt.delay, elapsed, &mut self.rng)
+        } else {
+            Decision::GiveUp(Stop::NotRetryable)
+        };
+        match decision {
+            Decision::Retry(delay) => {
+                if let Some(observer) = &mut runner.on_retry {
+                    observer(&error, attempt, delay);
+                }
+                self.delay = delay;
+                Ok(delay)
+            }
+            Decision::GiveUp(stop) => {
+                Err(GaveUp { error, attempts: attempt.number, elapsed, stop })
+            }
+        }
+    }
+}
+
+/// A run that ended without success.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("gave up after {attempts} attempt(s): {stop}")]
+pub struct GaveUp<E> {
+    /// The last attempt's error.
+    #[source]
+    pub error: E,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How long the run took.
+    pub elapsed: Duration,
+    /// Why there was no further attempt.
+    pub stop: Stop,
+}
+
+impl<E> GaveUp<E> {
+    /// The last attempt's error.
+    pub fn into_error(self) -> E {
+        self.error
+    }
+}
