@@ -133,11 +133,12 @@ pub struct Runner<'a, E> {
     policy: RetryPolicy,
     clock: Box<dyn Clock>,
     sleep: Box<dyn FnMut(Duration) + Send + 'a>,
-    retry_if: Option<Box<dyn FnMut(&E) -> bool + Send + 'a>>,
+    retry_if: Option<RetryIf<'a, E>>,
     on_retry: Option<OnRetry<'a, E>>,
     rng: Option<fastrand::Rng>,
 }
 
+type RetryIf<'a, E> = Box<dyn FnMut(&E) -> bool + Send + 'a>;
 type OnRetry<'a, E> = Box<dyn FnMut(&E, Attempt, Duration) + Send + 'a>;
 
 impl<'a, E> Runner<'a, E> {

@@ -32,6 +32,34 @@ pub(crate) mod atomic {
         atomic: OnceLock<A>,
     }
 
+    /// Exclusive access, which loom offers for its integers only.
+    trait Exclusive<V> {
+        fn exclusive<R>(&mut self, f: impl FnOnce(&mut V) -> R) -> R;
+    }
+
+    impl Exclusive<bool> for loom::sync::atomic::AtomicBool {
+        fn exclusive<R>(&mut self, f: impl FnOnce(&mut bool) -> R) -> R {
+            // SAFETY: `&mut self`: no other thread can see the word.
+            let mut value = unsafe { self.unsync_load() };
+            let result = f(&mut value);
+            // ORDERING: Relaxed: nobody else sees the word before it is shared again.
+            self.store(value, Ordering::Relaxed);
+            result
+        }
+    }
+
+    macro_rules! exclusive {
+        ($($name:ident: $int:ty),*) => {$(
+            impl Exclusive<$int> for loom::sync::atomic::$name {
+                fn exclusive<R>(&mut self, f: impl FnOnce(&mut $int) -> R) -> R {
+                    self.with_mut(f)
+                }
+            }
+        )*};
+    }
+
+    exclusive!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
+
     macro_rules! atomic {
         ($($name:ident: $int:ty { $($extra:ident),* });* $(;)?) => {$(
             pub(crate) struct $name(Lazy<loom::sync::atomic::$name, $int>);
@@ -56,7 +84,7 @@ pub(crate) mod atomic {
                 pub(crate) fn with_mut<R>(&mut self, f: impl FnOnce(&mut $int) -> R) -> R {
                     self.loom();
                     match self.0.atomic.get_mut() {
-                        Some(atomic) => atomic.with_mut(f),
+                        Some(atomic) => Exclusive::exclusive(atomic, f),
                         None => unreachable!("created on the line above"),
                     }
                 }
