@@ -16,6 +16,7 @@ mod unarmed {
 }
 
 #[cfg(tenure_loom)]
+#[macro_use]
 pub mod harness;
 #[cfg(tenure_loom)]
 pub mod models;
