@@ -10,6 +10,8 @@
 
 // The rooms, from the ground up.
 pub mod clock;
+#[cfg(tenure_loom)]
+pub mod model;
 #[cfg(not(tenure_loom))]
 mod sync;
 #[cfg(tenure_loom)]

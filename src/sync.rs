@@ -28,6 +28,11 @@ mod model;
 #[cfg(tenure_loom)]
 pub(crate) use model::*;
 
+/// What the tools are tested on.
+#[cfg(tenure_loom)]
+#[doc(hidden)]
+pub mod specimen;
+
 /// What the models' harness may reach: switches of the door, and the record of what a run touched.
 #[cfg(tenure_loom)]
 pub mod site;

@@ -1,9 +1,9 @@
 //! How a model is described, listed and run.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tenure::model::Settings;
 
 /// One race, explored by loom.
 #[derive(Clone, Copy, Debug)]
@@ -16,45 +16,82 @@ pub struct Model {
     pub bound: Option<usize>,
     /// Whether timed waits fire at once (`true`) or never.
     pub timeouts_fire: bool,
+    /// Whether the passes with injected early wakes and failures are left out.
+    pub once: bool,
     /// One execution.
     pub body: fn(),
 }
 
-/// What running a model took.
-#[derive(Clone, Copy, Debug)]
+/// One way to explore a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pass {
+    /// As it is.
+    Plain,
+    /// The first wait of each execution returns early for no reason. The only pass in which a wait
+    /// ends without the ordering that loom's `unpark` adds.
+    EarlyWake,
+    /// The first weak compare-and-exchange of each execution fails for no reason.
+    WeakFailure,
+}
+
+/// What running a model took, over its passes.
+#[derive(Clone, Debug, Default)]
 pub struct Explored {
     /// Executions explored.
     pub executions: u64,
     /// Time it took.
     pub time: Duration,
+    /// Which passes made sense, with the time of each.
+    pub passes: Vec<(Pass, Duration)>,
+}
+
+impl Pass {
+    /// All, the plain one first.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::EarlyWake, Self::WeakFailure];
 }
 
 impl Model {
-    /// Explores the model. Panics, or aborts the process, when an execution fails.
+    /// A model that explores everything; `models!` changes what its list says.
+    #[must_use]
+    pub const fn new(room: &'static str, name: &'static str, body: fn()) -> Self {
+        Self { room, name, bound: None, timeouts_fire: false, once: false, body }
+    }
+
+    /// Explores the model in one pass. Panics, or aborts the process, when an execution fails.
+    pub fn pass(&self, pass: Pass) -> tenure::model::Explored {
+        let settings = Settings {
+            preemption_bound: self.bound,
+            timeouts_fire: self.timeouts_fire,
+            early_wakes: u32::from(pass == Pass::EarlyWake),
+            weak_failures: u32::from(pass == Pass::WeakFailure),
+        };
+        settings.check(self.body)
+    }
+
+    /// Explores the model in each pass that makes sense for it: with an early wake if it waits,
+    /// with a failed weak compare-and-exchange if it has one.
     pub fn explore(&self) -> Explored {
-        let executions = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&executions);
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = self.bound;
-        builder.max_branches = 50_000;
-        let (body, fire) = (self.body, self.timeouts_fire);
-        let start = Instant::now();
-        builder.check(move || {
-            tenure::sync::site::begin_execution(fire);
-            count.fetch_add(1, Ordering::Relaxed);
-            body();
-        });
-        Explored { executions: executions.load(Ordering::Relaxed), time: start.elapsed() }
+        let plain = self.pass(Pass::Plain);
+        let mut explored = Explored::default();
+        explored.add(Pass::Plain, plain);
+        if plain.waits > 0 && !self.once {
+            explored.add(Pass::EarlyWake, self.pass(Pass::EarlyWake));
+        }
+        if plain.weak > 0 && !self.once {
+            explored.add(Pass::WeakFailure, self.pass(Pass::WeakFailure));
+        }
+        explored
     }
 
     /// Explores the model as a test: prints one line that tools read.
     pub fn test(&self) {
         let explored = self.explore();
         println!(
-            "model {}::{} bound={} executions={} ms={}",
+            "model {}::{} bound={} passes={} executions={} ms={}",
             self.room,
             self.name,
             self.bound.map_or_else(|| "none".into(), |b| b.to_string()),
+            explored.passes.len(),
             explored.executions,
             explored.time.as_millis()
         );
@@ -68,6 +105,14 @@ impl Model {
     }
 }
 
+impl Explored {
+    fn add(&mut self, pass: Pass, explored: tenure::model::Explored) {
+        self.executions += explored.executions;
+        self.time += explored.time;
+        self.passes.push((pass, explored.time));
+    }
+}
+
 /// Lists a room's models.
 ///
 /// ```ignore
@@ -77,6 +122,7 @@ impl Model {
 ///     set_x_get [bound: 3] { … }             // at most three preemptions
 ///     set_x_get_timeout [fires] { … }        // timed waits fire at once
 ///     three_at_once [bound: 2, fires] { … }
+///     big [bound: 2, once] { … }             // no passes with injected early wakes and failures
 /// }
 /// ```
 #[macro_export]
@@ -85,9 +131,12 @@ macro_rules! models {
         $( $(#[doc = $doc])+ fn $name() $body )*
 
         /// The room's models.
-        pub const MODELS: &[$crate::harness::Model] = &[ $(
-            $crate::models!(@settings ($room, $name) $($($setting)*)?)
-        ),* ];
+        pub const MODELS: &[$crate::harness::Model] = &[ $( {
+            #[allow(unused_mut)]
+            let mut model = $crate::harness::Model::new($room, stringify!($name), $name);
+            $( $crate::models!(@set model $($setting)*); )?
+            model
+        } ),* ];
 
         #[cfg(test)]
         mod explored { $(
@@ -97,11 +146,16 @@ macro_rules! models {
             }
         )* }
     };
-    (@settings ($room:literal, $name:ident)) => { $crate::models!(@model $room, $name, None, false) };
-    (@settings ($room:literal, $name:ident) bound: $bound:literal) => { $crate::models!(@model $room, $name, Some($bound), false) };
-    (@settings ($room:literal, $name:ident) fires) => { $crate::models!(@model $room, $name, None, true) };
-    (@settings ($room:literal, $name:ident) bound: $bound:literal, fires) => { $crate::models!(@model $room, $name, Some($bound), true) };
-    (@model $room:literal, $name:ident, $bound:expr, $fires:expr) => {
-        $crate::harness::Model { room: $room, name: stringify!($name), bound: $bound, timeouts_fire: $fires, body: $name }
+    (@set $model:ident bound: $bound:literal $(, $($rest:tt)*)?) => {
+        $model.bound = Some($bound);
+        $( $crate::models!(@set $model $($rest)*); )?
+    };
+    (@set $model:ident fires $(, $($rest:tt)*)?) => {
+        $model.timeouts_fire = true;
+        $( $crate::models!(@set $model $($rest)*); )?
+    };
+    (@set $model:ident once $(, $($rest:tt)*)?) => {
+        $model.once = true;
+        $( $crate::models!(@set $model $($rest)*); )?
     };
 }

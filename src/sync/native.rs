@@ -47,7 +47,39 @@ pub(crate) mod atomic {
 
     atomic!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicBool: bool);
 
-    pub(crate) use core::sync::atomic::AtomicPtr;
+    /// A pointer; the atomic of `core`.
+    #[repr(transparent)]
+    #[allow(dead_code, reason = "the door offers the same names in every world")]
+    pub(crate) struct AtomicPtr<T>(core::sync::atomic::AtomicPtr<T>);
+
+    #[allow(dead_code, reason = "the door offers the same verbs in every world")]
+    impl<T> AtomicPtr<T> {
+        #[inline(always)]
+        pub(crate) const fn new(value: *mut T) -> Self {
+            Self(core::sync::atomic::AtomicPtr::new(value))
+        }
+
+        /// Exclusive access: no other thread can see the word.
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&mut self, f: impl FnOnce(&mut *mut T) -> R) -> R {
+            f(self.0.get_mut())
+        }
+    }
+
+    impl<T> core::ops::Deref for AtomicPtr<T> {
+        type Target = core::sync::atomic::AtomicPtr<T>;
+
+        #[inline(always)]
+        fn deref(&self) -> &Self::Target {
+            &self.0
+        }
+    }
+
+    impl<T> core::fmt::Debug for AtomicPtr<T> {
+        fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
 }
 
 pub(crate) mod cell {

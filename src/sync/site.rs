@@ -3,10 +3,9 @@
 //! A normal run of the models records each site (file, line, column), its ordering and how often it
 //! was reached. A weakening run names one site and one change, and expects a model to fail.
 
-use core::cell::Cell;
 use core::panic::Location;
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::BTreeMap;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What kind of operation a site is.
@@ -65,13 +64,13 @@ pub enum Change {
     Drop,
 }
 
-static RECORDING: AtomicBool = AtomicBool::new(false);
-static SITES: Mutex<BTreeMap<Site, u64>> = Mutex::new(BTreeMap::new());
-static MUTATION: OnceLock<Mutation> = OnceLock::new();
+/// A site as it is looked up at each operation: no allocation.
+type Key = (&'static str, u32, u32, Op, Option<&'static str>);
 
-std::thread_local! {
-    static TIMEOUTS_FIRE: Cell<bool> = const { Cell::new(false) };
-}
+static RECORDING: AtomicBool = AtomicBool::new(false);
+static SITES: Mutex<Option<HashMap<Key, u64>>> = Mutex::new(None);
+static MUTATION: OnceLock<Mutation> = OnceLock::new();
+static MUTATED: AtomicU64 = AtomicU64::new(0);
 
 /// Starts (or stops) recording sites, in this process.
 pub fn record(on: bool) {
@@ -80,7 +79,13 @@ pub fn record(on: bool) {
 
 /// What was recorded so far: each site with how often it was reached. Empties the record.
 pub fn take_sites() -> BTreeMap<Site, u64> {
-    core::mem::take(&mut *SITES.lock().unwrap_or_else(PoisonError::into_inner))
+    let sites = SITES.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+    sites
+        .into_iter()
+        .map(|((file, line, column, op, order), count)| {
+            (Site { file: file.to_owned(), line, column, op, order }, count)
+        })
+        .collect()
 }
 
 /// Applies one change for the rest of this process. False if one is in force already.
@@ -88,14 +93,9 @@ pub fn mutate(mutation: Mutation) -> bool {
     MUTATION.set(mutation).is_ok()
 }
 
-/// Prepares the door for one execution of a model: timed waits fire at once, or never.
-pub fn begin_execution(timeouts_fire: bool) {
-    TIMEOUTS_FIRE.with(|t| t.set(timeouts_fire));
-    super::park::reset();
-}
-
-pub(crate) fn timeouts_fire() -> bool {
-    TIMEOUTS_FIRE.with(Cell::get)
+/// How often the change in force was applied.
+pub fn mutated() -> u64 {
+    MUTATED.load(Ordering::Relaxed)
 }
 
 fn name(order: Ordering) -> &'static str {
@@ -109,23 +109,22 @@ fn name(order: Ordering) -> &'static str {
     }
 }
 
+/// Records the site, and says what is to become of it: one look-up for both, so that what was
+/// recorded is what can be changed.
 fn touch(at: &'static Location<'static>, op: Op, order: Option<Ordering>) -> Option<Change> {
     if RECORDING.load(Ordering::Relaxed) {
-        let site = Site {
-            file: at.file().to_owned(),
-            line: at.line(),
-            column: at.column(),
-            op,
-            order: order.map(name),
-        };
+        let key = (at.file(), at.line(), at.column(), op, order.map(name));
         let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-        *sites.entry(site).or_insert(0) += 1;
+        *sites.get_or_insert_default().entry(key).or_insert(0) += 1;
     }
     let mutation = MUTATION.get()?;
     let (file, line, column) = &mutation.at;
     let here =
         mutation.op == op && *line == at.line() && *column == at.column() && file == at.file();
-    here.then_some(mutation.change)
+    here.then(|| {
+        MUTATED.fetch_add(1, Ordering::Relaxed);
+        mutation.change
+    })
 }
 
 pub(crate) fn order(at: &'static Location<'static>, op: Op, order: Ordering) -> Ordering {

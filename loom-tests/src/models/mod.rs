@@ -3,9 +3,10 @@
 use crate::harness::Model;
 
 pub mod clock;
+pub mod specimen;
 
 /// Every model of every room.
 #[must_use]
 pub fn all() -> Vec<Model> {
-    [clock::MODELS].concat()
+    [clock::MODELS, specimen::MODELS].concat()
 }

@@ -1,0 +1,131 @@
+//! Small protocols whose every ordering is known: they test the tools, nothing else uses them.
+//!
+//! All but [`Flag::set_too_strong`] and [`Flag::unreached`] are exactly as strong as they must be,
+//! so a weakening run over them has to kill every change it makes, and to name those two.
+
+use super::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use super::cell::UnsafeCell;
+use super::{Wait, park};
+
+/// One thread publishes, another takes.
+#[derive(Debug)]
+pub struct Flag(AtomicBool);
+
+impl Default for Flag {
+    fn default() -> Self {
+        Self(AtomicBool::new(false))
+    }
+}
+
+impl Flag {
+    /// Publishes.
+    pub fn set(&self) {
+        // ORDERING: Release: pairs with the Acquire in `is_set`.
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Publishes, with an ordering that nobody needs (planted).
+    pub fn set_too_strong(&self) -> bool {
+        // ORDERING: the Acquire half pairs with nothing.
+        self.0.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether it was published.
+    pub fn is_set(&self) -> bool {
+        // ORDERING: Acquire: pairs with the Release in `set`.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// No model calls this (planted).
+    pub fn unreached(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A lock that never sleeps, made in a `const` context.
+#[derive(Debug)]
+pub struct Spin(AtomicBool);
+
+impl Default for Spin {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Spin {
+    /// Unlocked.
+    pub const fn new() -> Self {
+        Self(AtomicBool::const_new(false))
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> bool {
+        // ORDERING: Acquire: pairs with the Release in `unlock`. A failure looks at nothing.
+        self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frees the lock.
+    pub fn unlock(&self) {
+        // ORDERING: Release: pairs with the Acquire in `try_lock`.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Two threads of which at most one may pass (Dekker).
+#[derive(Debug)]
+pub struct Gate([AtomicU32; 2]);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self([AtomicU32::new(0), AtomicU32::new(0)])
+    }
+}
+
+impl Gate {
+    /// Whether this side found the other absent.
+    pub fn pass(&self, side: usize) -> bool {
+        // ORDERING: Relaxed: the fence below orders it.
+        self.0[side].store(1, Ordering::Relaxed);
+        // ORDERING: SeqCst: of the two fences one is first; the thread of the other sees its store.
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: the fence above orders it.
+        self.0[1 - side].load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A lock that sleeps: 0 free, 1 locked, 2 locked and perhaps somebody sleeps.
+#[derive(Debug)]
+pub struct Sleepy<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only by `with`, under the lock.
+unsafe impl<T: Send> Sync for Sleepy<T> {}
+// SAFETY: it owns its value.
+unsafe impl<T: Send> Send for Sleepy<T> {}
+
+impl<T> Sleepy<T> {
+    /// Unlocked.
+    pub fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Calls `f` under the lock.
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        // ORDERING: Acquire: pairs with the Release in the unlocking swap below.
+        if self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            // ORDERING: Acquire: pairs with the Release in the unlocking swap below.
+            while self.word.swap(2, Ordering::Acquire) != 0 {
+                let _: Wait = park::wait(&self.word, 2, None);
+            }
+        }
+        // SAFETY: the lock is held.
+        let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
+        // ORDERING: Release: pairs with the Acquires above.
+        if self.word.swap(0, Ordering::Release) == 2 {
+            park::wake_one(&raw const self.word);
+        }
+        result
+    }
+}
