@@ -30,9 +30,10 @@ models! { "specimen";
     set_x_is_set {
         let shared = Arc::new((Flag::default(), Racy::new()));
         let setter = thread::spawn({ let s = shared.clone(); move || { s.1.add(); s.0.set(); } });
-        let reader = thread::spawn(move || if shared.0.is_set() { assert_eq!(shared.1.get(), 1) });
+        let reader = thread::spawn({ let s = shared.clone(); move || if s.0.is_set() { assert_eq!(s.1.get(), 1) }});
         setter.join().unwrap();
         reader.join().unwrap();
+        assert!(shared.0.is_set());
     }
     /// The same, published by a swap; its return value says that nobody was earlier.
     swap_x_is_set {
