@@ -26,3 +26,5 @@ pub mod retry;
 pub mod runtime;
 pub mod timer;
 pub mod wait;
+
+pub use lock::{AdaptiveMutex, AdaptiveMutexGuard};

@@ -15,6 +15,8 @@
 //!   ordering of its own: the caller re-reads the word with the ordering it needs;
 //! - [`park::wake_one`] and [`park::wake_all`] take an *address* and never read it, so the memory
 //!   may already be gone;
+//! - [`barrier::light`] and [`barrier::heavy`] are the two sides of a store-buffering pair, the
+//!   second of which may say that it did not happen;
 //! - [`hint::SPIN_CAP`] bounds every spin loop (0 in a model);
 //! - `const_new` makes an atomic in a `const` context (in a model it comes to life at first use).
 
@@ -41,9 +43,9 @@ pub mod site;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Wait {
-    /// Woken, or returned early for no reason.
+    /// Somebody's wake was spent on this thread.
     Woken,
-    /// The word did not hold the expected value; the thread did not sleep.
+    /// Nobody's wake was: the word did not hold the expected value, or the system returned early.
     Changed,
     /// The time was up.
     TimedOut,

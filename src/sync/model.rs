@@ -12,6 +12,27 @@ pub(crate) mod atomic;
 pub(crate) mod execution;
 pub(crate) mod park;
 
+pub(crate) mod barrier {
+    //! Loom cannot tell an asymmetric fence from two full ones; `tests/lock_tso.rs` can.
+
+    use super::atomic::{Ordering, fence};
+
+    /// The frequent side.
+    #[track_caller]
+    pub(crate) fn light() {
+        // ORDERING: SeqCst: one of the two fences of a store-buffering pair; the other is `heavy`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The rare side; in a model it always happens.
+    #[track_caller]
+    pub(crate) fn heavy() -> bool {
+        // ORDERING: SeqCst: one of the two fences of a store-buffering pair; the other is `light`.
+        fence(Ordering::SeqCst);
+        true
+    }
+}
+
 pub(crate) mod cell {
     #[allow(unused_imports, reason = "the door offers the same names in every world")]
     pub(crate) use loom::cell::UnsafeCell;

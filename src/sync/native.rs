@@ -144,3 +144,11 @@ pub(crate) mod park;
 #[cfg(not(all(target_os = "linux", not(tenure_portable_park))))]
 #[path = "park_portable.rs"]
 pub(crate) mod park;
+
+#[cfg(target_os = "linux")]
+#[path = "barrier_linux.rs"]
+pub(crate) mod barrier;
+
+#[cfg(not(target_os = "linux"))]
+#[path = "barrier_none.rs"]
+pub(crate) mod barrier;

@@ -38,10 +38,9 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -
     }
     // SAFETY: the C library's own slot for this thread's errno.
     match unsafe { *libc::__errno_location() } {
-        libc::EAGAIN => Wait::Changed,
         libc::ETIMEDOUT => Wait::TimedOut,
-        // EINTR, or a time that the kernel found too large: as if woken early; callers look again.
-        _ => Wait::Woken,
+        // EAGAIN, EINTR, or a time that the kernel found too large: nobody's wake was spent on us.
+        _ => Wait::Changed,
     }
 }
 

@@ -1,1 +1,23 @@
-//! (under construction)
+//! Waiting: how long to try, when to give up, how to sleep.
+//!
+//! | what | for |
+//! |---|---|
+//! | [`Deadline`] | when a blocking call gives up; any `Duration` is legal |
+//! | [`Parker`], [`Unparker`] | one thread that sleeps until told, with a token of its own |
+//! | spin budget (private) | rounds of pauses, then of yields, before a sleep |
+//! | wait on a word (private) | spin, then sleep, while a word keeps its value |
+//!
+//! Nothing here uses [`std::thread::park`] on a user's thread: its token belongs to the user, who
+//! may take it, or leave one behind.
+
+mod deadline;
+mod parker;
+mod spin;
+mod word;
+
+pub use deadline::Deadline;
+pub use parker::{Parker, Unparker};
+#[allow(unused_imports, reason = "for the rooms above")]
+pub(crate) use spin::{DEFAULT_ROUNDS, Spin};
+#[allow(unused_imports, reason = "for the rooms above")]
+pub(crate) use word::wait_while;

@@ -3,10 +3,12 @@
 use crate::harness::Model;
 
 pub mod clock;
+pub mod lock;
 pub mod specimen;
+pub mod wait;
 
 /// Every model of every room.
 #[must_use]
 pub fn all() -> Vec<Model> {
-    [clock::MODELS, specimen::MODELS].concat()
+    [clock::MODELS, lock::MODELS, specimen::MODELS, wait::MODELS].concat()
 }

@@ -92,8 +92,12 @@ macro_rules! atomic {
 
             /// The newest value, as a read-modify-write would see it, with the given ordering; writes
             /// at most what is there. Not a site.
+            ///
+            /// It expects a value that words rarely hold, so that it rarely writes at all: loom takes
+            /// a write of what was there, and a plain store by the word's owner after it, for two
+            /// that might come in either order.
             fn newest_with(&self, order: Ordering) -> $int {
-                let some = ($from)(1);
+                let some = ($from)(u64::MAX);
                 match self.on(|a| a.compare_exchange(some, some, order, site::load_part(order))) {
                     Ok(same) | Err(same) => same,
                 }

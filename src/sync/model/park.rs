@@ -26,7 +26,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -
     let execution = execution::current();
     let recheck = !site::drop_recheck(Location::caller());
     if execution.wakes_early() {
-        return Wait::Woken;
+        return Wait::Changed;
     }
     let seen = word.newest();
     if recheck && seen != expected {
@@ -50,8 +50,10 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -
     execution.sleepers.borrow_mut().push(Sleeper { key, ticket, thread });
     loom::thread::park();
     // Woken by someone who found the entry, or early: then the entry is still there.
-    execution.sleepers.borrow_mut().retain(|sleeper| sleeper.ticket != ticket);
-    Wait::Woken
+    let mut sleepers = execution.sleepers.borrow_mut();
+    let before = sleepers.len();
+    sleepers.retain(|sleeper| sleeper.ticket != ticket);
+    if sleepers.len() == before { Wait::Woken } else { Wait::Changed }
 }
 
 /// Wakes one sleeper on this address; says how many it woke (0 or 1).

@@ -1,0 +1,152 @@
+//! The mutex, with both of its unlocks.
+//!
+//! Each model guards a loom cell, which fails the model when two threads are in it at once or when
+//! one does not see what the one before it wrote. A lost wake is a deadlock, which loom reports.
+
+use lock_api::{RawMutex, RawMutexTimed};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::time::Duration;
+use tenure::lock::{AsymmetricUnlock, RawAdaptiveMutex, SymmetricUnlock, Unlock};
+
+/// A lock and what it protects.
+struct Guarded<U: Unlock> {
+    lock: RawAdaptiveMutex<U>,
+    value: UnsafeCell<u32>,
+}
+
+// SAFETY: the cell is entered under the lock alone; loom checks that.
+unsafe impl<U: Unlock> Sync for Guarded<U> {}
+
+impl<U: Unlock> Guarded<U> {
+    /// The lock's words come to life here, on the model's main thread, before anybody is spawned.
+    fn new() -> Arc<Self> {
+        let this = Self { lock: RawAdaptiveMutex::new(), value: UnsafeCell::new(0) };
+        assert!(!this.lock.is_locked());
+        let _ = format!("{:?}", this.lock);
+        Arc::new(this)
+    }
+
+    fn enter(&self, guard: lock_api::GuardNoSend) {
+        // SAFETY: under the lock.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+        // SAFETY: the guard of this acquisition.
+        unsafe { self.lock.unlock(guard) };
+    }
+
+    fn count(&self) {
+        self.enter(self.lock.lock());
+    }
+
+    fn try_count_for(&self, time: Duration) -> u32 {
+        self.lock.try_lock_for(time).map_or(0, |guard| {
+            self.enter(guard);
+            1
+        })
+    }
+
+    fn value(&self) -> u32 {
+        let guard = self.lock.try_lock().expect("free at the end");
+        // SAFETY: under the lock.
+        let value = self.value.with(|value| unsafe { *value });
+        // SAFETY: the guard of this acquisition.
+        unsafe { self.lock.unlock(guard) };
+        value
+    }
+
+    /// Nobody owns it, nobody is counted.
+    fn is_at_rest(&self) {
+        assert!(!self.lock.is_locked());
+        let words = format!("{:?}", self.lock);
+        assert!(words.contains("sleepers: 0"), "{words}");
+    }
+}
+
+/// `threads` threads, `rounds` times each.
+fn lock_x_lock<U: Unlock>(threads: u32, rounds: u32) {
+    let guarded = Guarded::<U>::new();
+    let threads: Vec<_> = (0..threads)
+        .map(|_| {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || (0..rounds).for_each(|_| guarded.count()))
+        })
+        .collect();
+    let all = threads.len() as u32 * rounds;
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(guarded.value(), all);
+    guarded.is_at_rest();
+}
+
+/// One locks, `timed` others try for a while (which ends at once or never, as the model says).
+fn timed_x_lock<U: Unlock>(timed: usize, fires: bool) {
+    let guarded = Guarded::<U>::new();
+    let plain = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.count()
+    });
+    let timed: Vec<_> = (0..timed)
+        .map(|_| {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || guarded.try_count_for(Duration::from_secs(1)))
+        })
+        .collect();
+    plain.join().unwrap();
+    let tried = timed.len() as u32;
+    let won: u32 = timed.into_iter().map(|t| t.join().unwrap()).sum();
+    assert!(fires || won == tried, "a deadline that never passes was taken for one that did");
+    assert_eq!(guarded.value(), 1 + won);
+    guarded.is_at_rest();
+}
+
+/// A sleeper, one whose deadline passes, and the owner: the wake must not go down with the second.
+fn timed_x_lock_x_unlock<U: Unlock>() {
+    let guarded = Guarded::<U>::new();
+    let lockers: Vec<_> = (0..2)
+        .map(|_| {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || guarded.count())
+        })
+        .collect();
+    let timed = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.try_count_for(Duration::from_secs(1))
+    });
+    lockers.into_iter().for_each(|t| t.join().unwrap());
+    let won = timed.join().unwrap();
+    assert_eq!(guarded.value(), 2 + won);
+    guarded.is_at_rest();
+}
+
+models! { "lock";
+    /// Two threads, once each.
+    asymmetric_2x1 { lock_x_lock::<AsymmetricUnlock>(2, 1); }
+    /// Two threads, twice each: barging, and a second sleep in contended mode.
+    asymmetric_2x2 [bound: 4] { lock_x_lock::<AsymmetricUnlock>(2, 2); }
+    /// Three threads: one wakes a second while a third barges.
+    asymmetric_3x1 [bound: 2] { lock_x_lock::<AsymmetricUnlock>(3, 1); }
+    /// Three threads, twice each.
+    asymmetric_3x2 [bound: 1] { lock_x_lock::<AsymmetricUnlock>(3, 2); }
+    /// Two threads, once each.
+    symmetric_2x1 { lock_x_lock::<SymmetricUnlock>(2, 1); }
+    /// Two threads, twice each.
+    symmetric_2x2 [bound: 4] { lock_x_lock::<SymmetricUnlock>(2, 2); }
+    /// Three threads.
+    symmetric_3x1 [bound: 3, once] { lock_x_lock::<SymmetricUnlock>(3, 1); }
+    /// Three threads, twice each.
+    symmetric_3x2 [bound: 2, once] { lock_x_lock::<SymmetricUnlock>(3, 2); }
+    /// A deadline that passes at once, while the owner unlocks.
+    asymmetric_timed_fires [fires] { timed_x_lock::<AsymmetricUnlock>(1, true); }
+    /// A deadline that never passes.
+    asymmetric_timed_never { timed_x_lock::<AsymmetricUnlock>(1, false); }
+    /// Two deadlines that pass at once.
+    asymmetric_two_timed_fire [bound: 2, fires] { timed_x_lock::<AsymmetricUnlock>(2, true); }
+    /// A deadline that passes while the wake that was meant for it is under way.
+    asymmetric_timed_x_sleeper_x_unlock [bound: 2, fires] { timed_x_lock_x_unlock::<AsymmetricUnlock>(); }
+    /// A deadline that passes at once, while the owner unlocks.
+    symmetric_timed_fires [fires] { timed_x_lock::<SymmetricUnlock>(1, true); }
+    /// A deadline that never passes.
+    symmetric_timed_never { timed_x_lock::<SymmetricUnlock>(1, false); }
+    /// A deadline that passes while the wake that was meant for it is under way.
+    symmetric_timed_x_sleeper_x_unlock [bound: 2, fires] { timed_x_lock_x_unlock::<SymmetricUnlock>(); }
+}

@@ -1,0 +1,15 @@
+//! No asymmetric fence on this system: the heavy side says so, and its callers do without.
+
+use super::atomic::{Ordering, compiler_fence};
+
+/// The frequent side: program order is kept by the compiler, and that is all.
+#[inline(always)]
+pub(crate) fn light() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// The rare side: it never happens here.
+#[cold]
+pub(crate) fn heavy() -> bool {
+    false
+}
