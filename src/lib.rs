@@ -12,9 +12,9 @@
 pub mod clock;
 #[cfg(tenure_loom)]
 pub mod model;
-#[cfg(not(tenure_loom))]
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 mod sync;
-#[cfg(tenure_loom)]
+#[cfg(any(tenure_loom, tenure_shuttle))]
 #[doc(hidden)]
 pub mod sync;
 

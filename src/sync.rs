@@ -7,6 +7,7 @@
 //! |------------------|-------------------------|------------------|-------------------------------------|
 //! | (none)           | `core`                  | `std`            | futex on Linux, `parking_lot_core` elsewhere |
 //! | `tenure_loom`    | `loom`, recorded, weakenable | `loom`      | a queue in the model                |
+//! | `tenure_shuttle` | `shuttle`; cells notice overlap | `shuttle` | a queue in the model; timeouts at random |
 //!
 //! What a protocol may rely on, in every world:
 //!
@@ -18,12 +19,17 @@
 //! - [`barrier::light`] and [`barrier::heavy`] are the two sides of a store-buffering pair, the
 //!   second of which may say that it did not happen;
 //! - [`hint::SPIN_CAP`] bounds every spin loop (0 in a model);
-//! - `const_new` makes an atomic in a `const` context (in a model it comes to life at first use).
+//! - `const_new` makes an atomic in a `const` context (in a loom model each execution has its own).
 
-#[cfg(not(tenure_loom))]
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 mod native;
-#[cfg(not(tenure_loom))]
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 pub(crate) use native::*;
+
+#[cfg(tenure_shuttle)]
+mod shuttled;
+#[cfg(tenure_shuttle)]
+pub(crate) use shuttled::*;
 
 #[cfg(tenure_loom)]
 mod model;
@@ -31,7 +37,7 @@ mod model;
 pub(crate) use model::*;
 
 /// What the tools are tested on.
-#[cfg(tenure_loom)]
+#[cfg(any(tenure_loom, tenure_shuttle))]
 #[doc(hidden)]
 pub mod specimen;
 

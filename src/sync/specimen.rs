@@ -128,4 +128,35 @@ impl<T> Sleepy<T> {
         }
         result
     }
+
+    /// As [`with`](Self::with), with a fault planted: it decides whether to wake before it unlocks.
+    #[cfg(tenure_shuttle)]
+    pub fn with_forgotten_wake<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        if self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.word.swap(2, Ordering::Acquire) != 0 {
+                let _: Wait = park::wait(&self.word, 2, None);
+            }
+        }
+        // SAFETY: the lock is held.
+        let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
+        let sleepers = self.word.load(Ordering::Relaxed) == 2;
+        self.word.store(0, Ordering::Release);
+        if sleepers {
+            park::wake_one(&raw const self.word);
+        }
+        result
+    }
+
+    /// As [`with`](Self::with), with a fault planted: it locks by a look and a store.
+    #[cfg(tenure_shuttle)]
+    pub fn with_torn_lock<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        while self.word.load(Ordering::Acquire) != 0 {
+            super::hint::spin_loop();
+        }
+        self.word.store(1, Ordering::Relaxed);
+        // SAFETY: planted: the lock may be held by two; the cell notices.
+        let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
+        self.word.store(0, Ordering::Release);
+        result
+    }
 }
