@@ -28,3 +28,4 @@ pub mod timer;
 pub mod wait;
 
 pub use lock::{AdaptiveMutex, AdaptiveMutexGuard};
+pub use runtime::{JobCtx, JobHandle, Runtime};

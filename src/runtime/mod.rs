@@ -1,1 +1,142 @@
-//! (under construction)
+//! Jobs that are run, tried again, watched, fenced, and answered.
+//!
+//! A [`Runtime`] is a pool of workers. Hand it a closure and get a [`JobHandle`]: a future of the
+//! result, or something to block on. If an attempt fails, panics, or shows no life within its
+//! timeout, it is made again as the [`RetryPolicy`](crate::retry::RetryPolicy) says; what comes of the
+//! attempt that was given up is not heard. A job that has run out of attempts leaves a
+//! [`DeadLetter`] with the history of all of them.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure::retry::RetryPolicy;
+//! use tenure::runtime::Runtime;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::builder()
+//!     .workers(2)
+//!     .attempt_timeout(Duration::from_secs(5))
+//!     .retry(RetryPolicy::exponential(Duration::from_millis(1)).max_attempts(3).build()?)
+//!     .build()?;
+//!
+//! // Fails once, then succeeds.
+//! let flaky = runtime.submit(|ctx| if ctx.attempt() < 2 { Err("not yet") } else { Ok(42) })?;
+//! // Jobs with one key run one after another; each attempt has a token that only grows.
+//! let keyed = runtime.job(|ctx| Ok::<_, String>(ctx.token())).key("users/7").submit()?;
+//!
+//! assert_eq!(flaky.get()?, 42);
+//! keyed.get()?;
+//! let report = runtime.shutdown(Duration::from_secs(1));
+//! assert!(report.abandoned.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised, and what is not
+//!
+//! While the process lives, each job has exactly one end, which every waiter sees; one current attempt
+//! at a time; its result is that attempt's; no job vanishes. **Not** promised is that a job's side
+//! effects happen once: an attempt that was given up may still be running. A thread cannot be killed.
+//! So before each write that others can see, ask [`JobCtx::check`], or give the resource
+//! [`JobCtx::token`] and have it refuse smaller ones.
+//!
+//! # Who runs what
+//!
+//! | thread | runs |
+//! |---|---|
+//! | workers | closures, drops of their values and captures, wakers, event listeners |
+//! | the driver, one a runtime | no closures; timers, rescues, the shutdown. When it ends a job: wakers, drops, event listeners |
+//! | whoever cancels or drops a handle | drops of what that leaves without an owner |
+//!
+//! The driver has a thread of its own, which sleeps until the next deadline, or for ever: an idle
+//! runtime has no wake-ups.
+//!
+//! # A job's life
+//!
+//! ```text
+//!                          ┌──────────────── fire ─────────────────┐
+//!              fire        ▼   start                fail, rescue    │
+//! Scheduled ──────────► Ready ────────► Leased ─────────────────► Backoff
+//!              resume      ▲              │ │
+//! Suspended ───────────────┘              │ │ complete; fail, rescue (no further attempt)
+//!                                         │ ▼
+//!                                         │ Completing ── publish ──► Succeeded | Dead
+//!                                         │
+//!  all but Completing ── cancel (Leased: ─┴─ only a request, seen by fail and rescue) ──► Cancelled
+//! ```
+//!
+//! One 64-bit word: epoch 32 | attempts that ended 16 | flags | attempts inside the closure 4 | state 4.
+//!
+//! | state | who holds the job | who may leave it |
+//! |---|---|---|
+//! | Scheduled, Backoff | the driver's timer | the timer made for this epoch, cancel |
+//! | Ready | a queue entry | the worker that takes it, cancel |
+//! | Suspended | its key's queue | the key's last owner, cancel |
+//! | Leased | the attempt with this epoch | that attempt, the driver's rescue |
+//! | Completing | one thread, which runs no user code in it | that thread |
+//! | Succeeded, Dead, Cancelled | the handle | nobody |
+//!
+//! - **I1** A final state is never left.
+//! - **I2** Every lease has an epoch of its own; an attempt whose epoch is not the word's changes
+//!   nothing but the count of attempts inside the closure.
+//! - **I3** A step to Ready comes before the push of its entry; a step to Backoff before its timer. So
+//!   there is never an entry or a timer less than needed, and one too many finds that it is stale.
+//! - **I4** The closure is dropped by whoever makes the word final with nobody inside, or by the last
+//!   one to leave after that. A capture may so outlive [`JobHandle::get`].
+//! - **I5** The result is written by the owner of Completing, and read after the publication.
+//! - **I6** A failed exchange is no mismatch: flags move the word, too.
+//!
+//! | edge | Release in | Acquire in | makes visible |
+//! |---|---|---|---|
+//! | Leased → Backoff → Ready → Leased | `fail` | `start` | what the attempt did inside the closure |
+//! | Completing → Succeeded, Dead | `publish` | `settled`, `register`, `retract`, `detach` | the result |
+//! | + WAITER | `register` | `publish`, `fail`, `rescue`, `cancel` | the waker |
+//! | − runner | `publish`, `fail`, `exit` | the same, the last one | what all did inside the closure |
+//!
+//! The epoch does not wrap: a job whose epochs, or whose sixteen places inside the closure, are used
+//! up is dead. Attempts saturate at 65,535, which is also the most that are made.
+//!
+//! The other protocols are told where they live: the event count (`sleep.rs`), the seat that the
+//! driver watches (`seat.rs`), the way into the driver (`intake.rs`), the end (`shutdown.rs`).
+
+mod builder;
+mod cell;
+mod ctx;
+mod driver;
+mod error;
+mod events;
+mod handle;
+mod intake;
+mod keys;
+mod members;
+mod options;
+mod outcome;
+#[expect(clippy::module_inception, reason = "the type of that name lives there")]
+mod runtime;
+mod seat;
+mod shared;
+mod shutdown;
+mod sleep;
+mod state;
+mod stats;
+mod submit;
+mod token;
+mod worker;
+
+/// Any error a job may return.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub use builder::Builder;
+pub use ctx::{JobCtx, Permit};
+pub use error::{
+    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, PanicPayload,
+    SubmitError,
+};
+pub use events::{Event, Events};
+pub use handle::JobHandle;
+pub use options::{JobId, JobKey, Priority};
+pub use outcome::{IntoOutcome, Outcome};
+pub use runtime::Runtime;
+pub use shutdown::{Abandoned, ShutdownReport};
+pub use stats::Stats;
+pub use submit::{Job, OneAttempt, Retried, SubmitManyError};
+pub use token::FencingToken;

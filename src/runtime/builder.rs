@@ -1,0 +1,251 @@
+//! The runtime's settings.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::error::ConfigError;
+use super::events::{Event, Subscribers};
+use super::runtime::Runtime;
+use super::shared::Shared;
+use super::{driver, worker};
+use crate::clock::{AdvanceListener, Clock, MonotonicClock};
+use crate::retry::RetryPolicy;
+
+/// The most workers a runtime may have.
+const MAX_WORKERS: usize = 1024;
+
+type Hook = Arc<dyn Fn(usize) + Send + Sync>;
+type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// Settings, checked.
+pub(crate) struct Config {
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) seed: u64,
+    pub(crate) capacity: Option<usize>,
+    pub(crate) dead_letters: usize,
+    pub(crate) max_stuck_workers: usize,
+    pub(crate) thread_name: String,
+    pub(crate) stack_size: Option<usize>,
+    pub(crate) on_start: Option<Hook>,
+    pub(crate) on_stop: Option<Hook>,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("attempt_timeout", &self.attempt_timeout)
+            .field("retry", &self.retry)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a [`Runtime`]. From [`Runtime::builder`].
+///
+/// | option | default |
+/// |---|---|
+/// | [`workers`](Self::workers) | as many as the system offers processors |
+/// | [`attempt_timeout`](Self::attempt_timeout) | none: an attempt may run for ever |
+/// | [`retry`](Self::retry) | [`RetryPolicy::default`] |
+/// | [`clock`](Self::clock) | [`MonotonicClock`] |
+/// | [`seed`](Self::seed) | random |
+/// | [`capacity`](Self::capacity) | none |
+/// | [`dead_letters`](Self::dead_letters) | 1024 |
+/// | [`max_stuck_workers`](Self::max_stuck_workers) | 64 |
+/// | [`thread_name`](Self::thread_name) | `tenure` |
+/// | [`stack_size`](Self::stack_size) | the system's |
+#[derive(Clone)]
+#[must_use = "call build"]
+pub struct Builder {
+    workers: Option<usize>,
+    attempt_timeout: Option<Duration>,
+    retry: RetryPolicy,
+    clock: Arc<dyn Clock>,
+    seed: Option<u64>,
+    capacity: Option<usize>,
+    dead_letters: usize,
+    max_stuck_workers: usize,
+    thread_name: String,
+    stack_size: Option<usize>,
+    on_start: Option<Hook>,
+    on_stop: Option<Hook>,
+    on_event: Option<Listener>,
+}
+
+impl Builder {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            workers: None,
+            attempt_timeout: None,
+            retry: RetryPolicy::default(),
+            clock: Arc::new(MonotonicClock::new()),
+            seed: None,
+            capacity: None,
+            dead_letters: 1024,
+            max_stuck_workers: 64,
+            thread_name: "tenure".into(),
+            stack_size: None,
+            on_start: None,
+            on_stop: None,
+            on_event: None,
+        }
+    }
+
+    /// How many workers run jobs: 1 to 1024. Beside them there is one more thread, the driver, which
+    /// sleeps unless a deadline is due. Defaults to the number of processors that the system offers.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// How long an attempt may run without a heartbeat before its worker counts as stuck: the job
+    /// is tried again, the worker is replaced, the late attempt is fenced. Longer than zero;
+    /// `Duration::MAX` is for ever. Defaults to none: an attempt may run for ever.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// When and how often failed jobs are tried again. Defaults to [`RetryPolicy::default`].
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// What tells the time of delays, timeouts and the shutdown. Defaults to [`MonotonicClock`].
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Makes the jitter of retries repeatable: the same seed gives job `n` the same delays. Defaults
+    /// to a random one.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// How many jobs may be waiting or running at a time; further ones come back as
+    /// [`SubmitError::Full`](super::SubmitError::Full). At least 1. A cancelled job counts until its
+    /// queue entry has been met. Defaults to no limit.
+    pub fn capacity(mut self, jobs: usize) -> Self {
+        self.capacity = Some(jobs);
+        self
+    }
+
+    /// How many dead letters are kept; the oldest go first, and are counted. 0 keeps none. Defaults
+    /// to 1024.
+    pub fn dead_letters(mut self, letters: usize) -> Self {
+        self.dead_letters = letters;
+        self
+    }
+
+    /// How many stuck workers may have a replacement running. Each is a thread that nobody can kill.
+    /// Workers that get stuck beyond it are missed, and go on when they come back. Defaults to 64.
+    pub fn max_stuck_workers(mut self, workers: usize) -> Self {
+        self.max_stuck_workers = workers;
+        self
+    }
+
+    /// What threads are called: this, a dash and a number. A NUL in it ends it. Defaults to `tenure`.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.thread_name = name.into();
+        // A name with a NUL inside would panic in the thread builder.
+        if let Some(nul) = self.thread_name.find('\0') {
+            self.thread_name.truncate(nul);
+        }
+        self
+    }
+
+    /// Bytes of stack for each worker. Defaults to the system's choice.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Called on each worker's thread before its first job, with its number. May panic: that is an
+    /// event and nothing else. Defaults to nothing.
+    pub fn on_start(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on each worker's thread after its last job, with its number. May panic. Defaults to
+    /// nothing.
+    pub fn on_stop(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.on_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called with every event, on the thread where it happens: a worker, the driver, or a caller.
+    /// Keep it short: it holds up that thread. May panic. For anything longer subscribe with
+    /// [`Runtime::events`]. Defaults to nothing.
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.on_event = Some(Arc::new(listener));
+        self
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// A setting out of its range, or a thread that the system refused; no thread is left then.
+    pub fn build(self) -> Result<Runtime, ConfigError> {
+        let workers = match self.workers {
+            Some(workers) => workers,
+            None => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS),
+        };
+        if workers == 0 || workers > MAX_WORKERS {
+            return Err(ConfigError::Workers { got: workers, max: MAX_WORKERS });
+        }
+        if self.attempt_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(ConfigError::AttemptTimeout);
+        }
+        if self.capacity == Some(0) {
+            return Err(ConfigError::Capacity);
+        }
+        let config = Config {
+            attempt_timeout: self.attempt_timeout,
+            retry: self.retry,
+            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
+            capacity: self.capacity,
+            dead_letters: self.dead_letters,
+            max_stuck_workers: self.max_stuck_workers,
+            thread_name: self.thread_name,
+            stack_size: self.stack_size,
+            on_start: self.on_start,
+            on_stop: self.on_stop,
+        };
+        let shared = Arc::new(Shared::new(config, self.clock, Subscribers::new(self.on_event)));
+        let weak = Arc::downgrade(&shared);
+        let listener: std::sync::Weak<dyn AdvanceListener> = weak;
+        shared.clock.on_advance(listener);
+        driver::spawn(&shared).map_err(ConfigError::Thread)?;
+        // From here on dropping it ends the threads that have started.
+        let runtime = Runtime::new(shared);
+        for _ in 0..workers {
+            worker::spawn(runtime.shared()).map_err(ConfigError::Thread)?;
+        }
+        Ok(runtime)
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("workers", &self.workers)
+            .field("attempt_timeout", &self.attempt_timeout)
+            .field("retry", &self.retry)
+            .field("clock", &self.clock)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}

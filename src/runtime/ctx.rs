@@ -1,0 +1,141 @@
+//! What a running attempt knows about itself.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use super::cell::Header;
+use super::error::Fenced;
+use super::options::{JobId, JobKey};
+use super::token::FencingToken;
+
+/// Handed to the closure: which attempt it is, and whether it still counts.
+///
+/// An attempt that has lost its lease (it ran out of time) may go on running, a thread cannot be
+/// killed; but what it returns is dropped. Before each write that others can see, ask
+/// [`check`](Self::check), or hand [`token`](Self::token) to the resource.
+pub struct JobCtx {
+    job: NonNull<Header>,
+    pub(super) epoch: u32,
+    attempt: u32,
+    token: FencingToken,
+}
+
+// SAFETY: it reads the header only (rules 1, 5 and 6 of the cell), which any thread may.
+unsafe impl Send for JobCtx {}
+// SAFETY: as above.
+unsafe impl Sync for JobCtx {}
+
+impl JobCtx {
+    /// For the thread that runs this attempt.
+    ///
+    /// # Safety
+    /// The job outlives the context.
+    pub(crate) unsafe fn new(
+        job: NonNull<Header>,
+        epoch: u32,
+        attempt: u32,
+        token: FencingToken,
+    ) -> Self {
+        Self { job, epoch, attempt, token }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: `new` asks that the job outlive us.
+        unsafe { self.job.as_ref() }
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        JobId(self.header().id)
+    }
+
+    /// The job's name, if it was given one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.header().options.as_ref()?.name.as_deref()
+    }
+
+    /// The job's key, if it has one.
+    #[must_use]
+    pub fn key(&self) -> Option<&JobKey> {
+        Some(&self.header().options.as_ref()?.serial.as_ref()?.key)
+    }
+
+    /// Which attempt this is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// This attempt's token. Of two attempts of one job, or of two jobs with one key, the later one
+    /// has the greater token; a resource that refuses tokens smaller than the greatest it has seen
+    /// is safe from late writes. Tokens of jobs with different keys, or without, do not compare.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Shows that the attempt is alive: it may run for another attempt timeout. Call it at least
+    /// once in each such period; a silent attempt is noticed one to two periods after its last
+    /// heartbeat. Costs one load or one exchange, and reads no clock.
+    ///
+    /// # Errors
+    /// [`Fenced`] if the attempt has lost its lease: stop, nothing that it does counts any more.
+    pub fn heartbeat(&self) -> Result<(), Fenced> {
+        if self.header().state.heartbeat(self.epoch) { Ok(()) } else { Err(self.fenced()) }
+    }
+
+    /// Whether the attempt should stop: somebody cancelled the job, or the lease is lost.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        let word = self.header().state.peek();
+        word.cancel_requested() || !self.header().state.is_current(self.epoch)
+    }
+
+    /// Whether this is the job's current attempt. It may stop being so right after the answer; see
+    /// [`check`](Self::check).
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.header().state.is_current(self.epoch)
+    }
+
+    /// A proof that the attempt was current when asked, to stand next to each write.
+    ///
+    /// The proof cannot stop time: a resource outside has to check the [`token`](Permit::token).
+    ///
+    /// # Errors
+    /// [`Fenced`] if the attempt has lost its lease.
+    pub fn check(&self) -> Result<Permit<'_>, Fenced> {
+        if self.is_current() { Ok(Permit { ctx: self }) } else { Err(self.fenced()) }
+    }
+
+    fn fenced(&self) -> Fenced {
+        Fenced { attempt: self.attempt }
+    }
+}
+
+impl fmt::Debug for JobCtx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobCtx")
+            .field("id", &self.id())
+            .field("attempt", &self.attempt)
+            .field("token", &self.token)
+            .finish()
+    }
+}
+
+/// The attempt was current when this was made. See [`JobCtx::check`].
+#[derive(Debug)]
+#[must_use = "ask right before the write that it stands for"]
+pub struct Permit<'a> {
+    ctx: &'a JobCtx,
+}
+
+impl Permit<'_> {
+    /// The attempt's token.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.ctx.token
+    }
+}

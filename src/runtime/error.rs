@@ -1,0 +1,238 @@
+//! What can go wrong with a job, with handing one in, and with the runtime's settings.
+
+use core::any::Any;
+use core::fmt;
+use core::time::Duration;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error as ThisError;
+
+use super::options::{JobId, JobKey};
+use super::token::FencingToken;
+use crate::clock::Timestamp;
+use crate::retry::Stop;
+
+/// Why a job has no value.
+#[derive(Clone, Debug, ThisError)]
+#[non_exhaustive]
+pub enum JobError {
+    /// No further attempt will be made. The letter says what each attempt ran into, and what
+    /// stopped the job.
+    #[error("{0}")]
+    Dead(Arc<DeadLetter>),
+    /// Somebody cancelled the job before it had a value.
+    #[error("the job was cancelled")]
+    Cancelled,
+    /// The runtime was shut down before the job had a value.
+    #[error("the runtime was shut down before the job had a value")]
+    Shutdown,
+    /// The result was taken already, by an earlier call on this handle.
+    #[error("the result was taken already")]
+    Taken,
+    /// Waiting here would wait for ever: the caller is the only one who could run the job.
+    #[error("waiting here would block the only thread that could run the job")]
+    WouldDeadlock,
+}
+
+impl JobError {
+    /// The dead letter, if that is what it is.
+    #[must_use]
+    pub fn dead_letter(&self) -> Option<&Arc<DeadLetter>> {
+        match self {
+            Self::Dead(letter) => Some(letter),
+            _ => None,
+        }
+    }
+}
+
+/// What is left of a job that will not be tried again.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// The job.
+    pub id: JobId,
+    /// Its name, if it was given one.
+    pub name: Option<Arc<str>>,
+    /// Its key, if it has one.
+    pub key: Option<JobKey>,
+    /// Its attempts, the first one first. Of a very long life the first and the last are kept: see
+    /// [`omitted`](Self::omitted).
+    pub history: Vec<AttemptRecord>,
+    /// How many attempts between the first and the last ones are not in `history`.
+    pub omitted: u64,
+    /// What said that there would be no further attempt.
+    pub stop: Stop,
+}
+
+impl DeadLetter {
+    /// What the last attempt ran into.
+    #[must_use]
+    pub fn last_error(&self) -> Option<&AttemptError> {
+        self.history.last().map(|attempt| &attempt.cause)
+    }
+
+    /// How many attempts were made.
+    #[must_use]
+    pub fn attempts(&self) -> u64 {
+        self.omitted.saturating_add(self.history.len() as u64)
+    }
+}
+
+impl fmt::Display for DeadLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {}", self.id)?;
+        if let Some(name) = &self.name {
+            write!(f, " ({name})")?;
+        }
+        write!(f, " is dead after {} attempts: {}", self.attempts(), self.stop)?;
+        if let Some(cause) = self.last_error() {
+            write!(f, "; last: {cause}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One attempt that came to nothing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AttemptRecord {
+    /// Which, from 1.
+    pub number: u32,
+    /// The token it held.
+    pub token: FencingToken,
+    /// When it began, by the runtime's clock.
+    pub started: Timestamp,
+    /// When it ended, or was taken for lost.
+    pub ended: Timestamp,
+    /// What it ran into.
+    pub cause: AttemptError,
+}
+
+/// What an attempt ran into.
+#[derive(Clone, Debug, ThisError)]
+#[non_exhaustive]
+pub enum AttemptError {
+    /// The closure returned this error.
+    #[error("{0}")]
+    Failed(#[source] Arc<dyn Error + Send + Sync>),
+    /// The closure panicked.
+    #[error("panicked: {0}")]
+    Panicked(PanicPayload),
+    /// It ran for longer than its timeout and showed no life. It may still be running; what it says
+    /// when it comes back is not heard.
+    #[error("no end and no heartbeat within {after:?}")]
+    TimedOut {
+        /// The attempt timeout.
+        after: Duration,
+    },
+    /// It asked for another turn, but a job that runs once has none.
+    #[error("a job that runs once cannot snooze")]
+    CannotSnooze,
+    /// The job's counters have no room for one more attempt.
+    #[error("the job was started too often, or too many of its late attempts are still running")]
+    UsedUp,
+}
+
+/// What a panic carried. Clones share it.
+#[derive(Clone)]
+pub struct PanicPayload {
+    message: Arc<str>,
+    payload: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
+}
+
+impl PanicPayload {
+    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
+        let message = payload
+            .downcast_ref::<&'static str>()
+            .map(|s| Arc::from(*s))
+            .or_else(|| payload.downcast_ref::<String>().map(|s| Arc::from(s.as_str())))
+            .unwrap_or_else(|| Arc::from("(a payload that is not text)"));
+        Self { message, payload: Arc::new(Mutex::new(Some(payload))) }
+    }
+
+    /// The panic's message, if it was text.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The payload itself, for [`std::panic::resume_unwind`]. The first of all clones gets it.
+    #[must_use]
+    pub fn take(&self) -> Option<Box<dyn Any + Send>> {
+        self.payload.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for PanicPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PanicPayload").field(&self.message).finish()
+    }
+}
+
+impl fmt::Display for PanicPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Why a job was not taken. The job comes back.
+#[derive(ThisError)]
+pub enum SubmitError<F> {
+    /// The runtime is shutting down, or has shut down.
+    #[error("the runtime takes no more jobs")]
+    Closed(F),
+    /// As many jobs as the runtime's capacity are waiting or running.
+    #[error("the runtime holds as many jobs as it may")]
+    Full(F),
+}
+
+impl<F> SubmitError<F> {
+    /// The job.
+    pub fn into_inner(self) -> F {
+        match self {
+            Self::Closed(job) | Self::Full(job) => job,
+        }
+    }
+}
+
+impl<F> fmt::Debug for SubmitError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed(_) => "Closed(..)",
+            Self::Full(_) => "Full(..)",
+        })
+    }
+}
+
+/// The attempt is no longer the current one: it ran out of time, and its job was given to another
+/// attempt or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+#[error("attempt {attempt} is no longer the current one")]
+pub struct Fenced {
+    /// The attempt, from 1.
+    pub attempt: u32,
+}
+
+/// A setting that the runtime cannot work with, or a thread that the system refused.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `workers` is 0 or above the limit.
+    #[error("workers must be 1 to {max}, not {got}")]
+    Workers {
+        /// What was asked for.
+        got: usize,
+        /// The most that is accepted.
+        max: usize,
+    },
+    /// An attempt timeout of zero would rescue every attempt at once.
+    #[error("attempt_timeout must be longer than zero")]
+    AttemptTimeout,
+    /// A capacity of zero takes no job.
+    #[error("capacity must be at least 1")]
+    Capacity,
+    /// The system gave no thread.
+    #[error("a thread could not be started")]
+    Thread(#[source] std::io::Error),
+}

@@ -1,0 +1,233 @@
+//! The handle of a job: its result, and the way to cancel it.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::Arc;
+use std::task::Wake;
+
+use super::cell::{Handle, contained};
+use super::error::JobError;
+use super::options::JobId;
+use super::state::{Cancel, State};
+use super::worker;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Wait, park};
+
+/// A job's result to come. Wait for it with [`get`](Self::get), or `.await` it anywhere.
+///
+/// # Cancellation and drop
+///
+/// Dropping the handle lets the job go on; its result is dropped where it comes up. To end the job,
+/// [`cancel`](Self::cancel) it.
+#[must_use = "drop it explicitly to let the job go on unobserved"]
+pub struct JobHandle<T> {
+    handle: Handle<T>,
+    /// Our waker is in the job.
+    waiting: bool,
+}
+
+impl<T> JobHandle<T> {
+    pub(crate) fn new(handle: Handle<T>) -> Self {
+        Self { handle, waiting: false }
+    }
+
+    /// Which job.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        JobId(self.handle.job().id)
+    }
+
+    /// Whether the job is over.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.handle.job().state.settled().is_some()
+    }
+
+    /// Asks that the job end. One that waits ends at once and never runs. One that runs can see the
+    /// request ([`JobCtx::is_cancelled`](super::JobCtx::is_cancelled)); if it comes back with a value
+    /// all the same, the job has succeeded, else it is cancelled and not tried again.
+    ///
+    /// True if the request came before the job's end was decided.
+    pub fn cancel(&self) -> bool {
+        let job = self.handle.job();
+        match job.state.cancel(false) {
+            Cancel::Requested => true,
+            Cancel::TooLate => false,
+            Cancel::Now { from, ended } => {
+                // SAFETY: `ended` is from this job's word, in this thread, used once.
+                let waker = unsafe { job.clean_up(ended) };
+                self.tell_home(from);
+                if let Some(waker) = waker {
+                    contained(move || waker.wake());
+                }
+                true
+            }
+        }
+    }
+
+    /// For a job that somebody counts on: its key is free, its end is counted. All others are
+    /// counted when a worker meets their queue entry.
+    fn tell_home(&self, from: State) {
+        let job = self.handle.job();
+        if let Some(home) = job.options.as_ref().and_then(|o| o.home.upgrade()) {
+            home.cancelled_by_handle(job, from);
+        }
+    }
+
+    /// The result, if the job is over.
+    pub fn try_get(&mut self) -> Option<Result<T, JobError>> {
+        Some(self.handle.take()?.unwrap_or(Err(JobError::Taken)))
+    }
+
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// [`JobError`] says why there is no value.
+    ///
+    /// # Blocking
+    /// Until the job is over. Inside a job, a job that has not begun yet is run right here.
+    pub fn get(mut self) -> Result<T, JobError> {
+        loop {
+            if let Some(result) = self.get_within(None) {
+                return result;
+            }
+        }
+    }
+
+    /// Waits for the result, for `timeout` of real time at most. `None`: not yet; ask again.
+    ///
+    /// # Blocking
+    /// As [`get`](Self::get). A job that is run right here is run to the end of its attempt.
+    pub fn get_timeout(&mut self, timeout: Duration) -> Option<Result<T, JobError>> {
+        self.get_within(Some(timeout))
+    }
+
+    fn get_within(&mut self, timeout: Option<Duration>) -> Option<Result<T, JobError>> {
+        if let Some(result) = self.try_get() {
+            return Some(result);
+        }
+        // On a worker: what has not begun runs here, or it might wait for us.
+        worker::with_local(|local| {
+            if let Some(local) = local
+                && self.handle.job().state.peek().state() == State::Ready
+            {
+                local.run(self.handle.job().clone());
+            }
+        });
+        if let Some(result) = self.try_get() {
+            return Some(result);
+        }
+        let alarm = Alarm::of_this_thread();
+        if !self.leave(alarm.clone().into()) {
+            return self.try_get();
+        }
+        alarm.wait(timeout, || self.is_finished());
+        self.fetch_back();
+        self.try_get()
+    }
+
+    /// Leaves a waker; an older one goes. False: the job is over.
+    fn leave(&mut self, waker: Waker) -> bool {
+        if !self.fetch_back() {
+            return false;
+        }
+        self.waiting = self.handle.register(waker);
+        self.waiting
+    }
+
+    /// Takes a waker back that may be in the job. False: the job is over.
+    fn fetch_back(&mut self) -> bool {
+        !core::mem::take(&mut self.waiting) || self.handle.retract()
+    }
+}
+
+impl<T> Future for JobHandle<T> {
+    type Output = Result<T, JobError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Some(result) = this.try_get() {
+            return Poll::Ready(result);
+        }
+        // Cloned before anything moves: the clone is foreign code.
+        let waker = cx.waker().clone();
+        if this.leave(waker) {
+            return Poll::Pending;
+        }
+        match this.try_get() {
+            Some(result) => Poll::Ready(result),
+            None => Poll::Pending,
+        }
+    }
+}
+
+// The handle holds no `T`, and pins nothing.
+impl<T> Unpin for JobHandle<T> {}
+
+impl<T> fmt::Debug for JobHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobHandle").field("job", self.handle.job()).finish()
+    }
+}
+
+/// A waker that wakes a thread.
+pub(super) struct Alarm {
+    rung: AtomicU32,
+}
+
+thread_local! {
+    static ALARM: Arc<Alarm> = Arc::new(Alarm { rung: AtomicU32::new(0) });
+}
+
+impl Alarm {
+    pub(super) fn of_this_thread() -> Arc<Self> {
+        // While the thread-locals of a thread that ends are torn down: one of its own.
+        ALARM.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Self { rung: AtomicU32::new(0) }))
+    }
+
+    /// Sleeps until `done`, or for `timeout` in all. A ring that was meant for an earlier wait of
+    /// this thread costs one look.
+    pub(super) fn wait(&self, timeout: Option<Duration>, done: impl Fn() -> bool) {
+        let until = timeout.and_then(|t| std::time::Instant::now().checked_add(t));
+        loop {
+            // ORDERING: Relaxed: `done` looks at the job's own word with the ordering it needs.
+            self.rung.store(0, Ordering::Relaxed);
+            // ORDERING: SeqCst fence: pairs with the one in `wake_by_ref`: either we see the end, or
+            // the ender's ring comes after our reset.
+            crate::sync::atomic::fence(Ordering::SeqCst);
+            if done() {
+                return;
+            }
+            let left = match until {
+                None => None,
+                Some(until) => {
+                    let left = until.saturating_duration_since(std::time::Instant::now());
+                    if left.is_zero() {
+                        return;
+                    }
+                    Some(left)
+                }
+            };
+            match park::wait(&self.rung, 0, left) {
+                Wait::Woken | Wait::Changed | Wait::TimedOut => {}
+            }
+        }
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // ORDERING: SeqCst fence: pairs with the one in `wait`.
+        crate::sync::atomic::fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: see `wait`.
+        self.rung.store(1, Ordering::Relaxed);
+        park::wake_one(&raw const self.rung);
+    }
+}

@@ -1,0 +1,296 @@
+//! The worker threads, those in the pool and those that are stuck.
+
+use core::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_deque::{Steal, Stealer};
+use crossbeam_utils::CachePadded;
+
+use super::cell::{Header, JobRef};
+use super::seat::Seat;
+use super::stats::{Counters, Stats};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// In the pool.
+const ACTIVE: u32 = 0;
+/// Stuck, and another one has taken its place: it ends when it comes back.
+const REPLACED: u32 = 1;
+/// Stuck, and nobody has taken its place: it goes on when it comes back.
+const MISSED: u32 = 2;
+/// Waits, inside a job, for the shutdown of its own runtime: the shutdown does not wait for it.
+const EXEMPT: u32 = 3;
+/// Gone.
+const GONE: u32 = 4;
+
+/// A worker, as others see it.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) index: usize,
+    standing: AtomicU32,
+    stealer: Stealer<JobRef>,
+    /// The job that this worker pushed last.
+    lifo: CachePadded<AtomicPtr<Header>>,
+    pub(crate) seat: CachePadded<Seat>,
+    /// Seats of attempts that run inside a waiting attempt.
+    nested: Mutex<Vec<Arc<Seat>>>,
+    nested_count: AtomicUsize,
+    pub(crate) counters: CachePadded<Counters>,
+}
+
+impl Member {
+    pub(crate) fn new(index: usize, stealer: Stealer<JobRef>) -> Self {
+        Self {
+            index,
+            standing: AtomicU32::new(ACTIVE),
+            stealer,
+            lifo: CachePadded::new(AtomicPtr::new(null_mut())),
+            seat: CachePadded::new(Seat::new()),
+            nested: Mutex::new(Vec::new()),
+            nested_count: AtomicUsize::new(0),
+            counters: CachePadded::new(Counters::new()),
+        }
+    }
+
+    /// Puts a job into the slot; the one that was there comes back.
+    pub(crate) fn put_lifo(&self, job: JobRef) -> Option<JobRef> {
+        // ORDERING: AcqRel: Release hands the job to whoever takes it, Acquire takes over the old.
+        let old = self.lifo.swap(job.into_raw(), Ordering::AcqRel);
+        // SAFETY: a reference that `put_lifo` left; the swap took it out, once.
+        (!old.is_null()).then(|| unsafe { JobRef::from_raw(old) })
+    }
+
+    pub(crate) fn take_lifo(&self) -> Option<JobRef> {
+        // ORDERING: Relaxed: a look, so that an empty slot costs no write.
+        if self.lifo.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // ORDERING: Acquire: pairs with `put_lifo`.
+        let job = self.lifo.swap(null_mut(), Ordering::Acquire);
+        // SAFETY: as in `put_lifo`.
+        (!job.is_null()).then(|| unsafe { JobRef::from_raw(job) })
+    }
+
+    /// Something to steal?
+    pub(crate) fn has_work(&self) -> bool {
+        // ORDERING: Relaxed: ordered by the fences of `Sleepers`.
+        !self.stealer.is_empty() || !self.lifo.load(Ordering::Relaxed).is_null()
+    }
+
+    /// One job from its queue.
+    pub(crate) fn steal(&self) -> Option<JobRef> {
+        loop {
+            match self.stealer.steal() {
+                Steal::Success(job) => return Some(job),
+                Steal::Empty => return None,
+                Steal::Retry => {}
+            }
+        }
+    }
+
+    /// Half of its queue, into another one; the first of them comes back.
+    pub(crate) fn steal_into(&self, deque: &crossbeam_deque::Worker<JobRef>) -> Option<JobRef> {
+        loop {
+            match self.stealer.steal_batch_and_pop(deque) {
+                Steal::Success(job) => return Some(job),
+                Steal::Empty => return None,
+                Steal::Retry => {}
+            }
+        }
+    }
+
+    /// One job from its queue or its slot.
+    pub(crate) fn steal_any(&self) -> Option<JobRef> {
+        self.steal().or_else(|| self.take_lifo())
+    }
+
+    /// The seat for an attempt that runs `depth` attempts deep (1 and up).
+    pub(crate) fn nested_seat(&self, depth: usize) -> Arc<Seat> {
+        let mut nested = self.lock_nested();
+        while nested.len() < depth {
+            nested.push(Arc::new(Seat::new()));
+        }
+        let seat = Arc::clone(&nested[depth - 1]);
+        // ORDERING: Relaxed: the driver looks at these after the fences that `sit` and it make.
+        self.nested_count.store(nested.len(), Ordering::Relaxed);
+        seat
+    }
+
+    fn lock_nested(&self) -> MutexGuard<'_, Vec<Arc<Seat>>> {
+        self.nested.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `f` for each of its seats.
+    pub(crate) fn each_seat(&self, mut f: impl FnMut(&Seat)) {
+        f(&self.seat);
+        // ORDERING: Relaxed: see `nested_seat`.
+        if self.nested_count.load(Ordering::Relaxed) > 0 {
+            let nested = self.lock_nested().clone();
+            for seat in &nested {
+                f(seat);
+            }
+        }
+    }
+
+    fn standing(&self) -> u32 {
+        // ORDERING: Acquire: pairs with the AcqRel of whoever moved it.
+        self.standing.load(Ordering::Acquire)
+    }
+
+    /// Whether its thread should end at the next turn.
+    pub(crate) fn must_end(&self) -> bool {
+        self.standing() == REPLACED
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        matches!(self.standing(), REPLACED | MISSED)
+    }
+
+    pub(crate) fn is_exempt(&self) -> bool {
+        self.standing() == EXEMPT
+    }
+
+    fn leave(&self, from: u32, to: u32) -> bool {
+        // ORDERING: AcqRel: who moves it hands over what came before; nothing is read on failure.
+        self.standing.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        drop(self.take_lifo());
+    }
+}
+
+/// A snapshot of the threads.
+pub(crate) type Crew = Arc<[Arc<Member>]>;
+
+/// All of them. Changes are rare; who walks over them often keeps a snapshot and its version.
+#[derive(Debug)]
+pub(crate) struct Members {
+    version: CachePadded<AtomicU64>,
+    crew: Mutex<(u64, Crew)>,
+    next_index: AtomicUsize,
+    /// Threads that the shutdown waits for.
+    active: AtomicUsize,
+}
+
+impl Members {
+    pub(crate) fn new() -> Self {
+        Self {
+            version: CachePadded::new(AtomicU64::new(0)),
+            crew: Mutex::new((0, Arc::from([]))),
+            next_index: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, Crew)> {
+        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn all(&self) -> Crew {
+        Arc::clone(&self.lock().1)
+    }
+
+    /// Brings a snapshot up to date.
+    pub(crate) fn refresh(&self, version: &mut u64, crew: &mut Crew) {
+        // ORDERING: Relaxed: a look; the lock orders the rest. That a new member with work is not
+        // missed by somebody about to sleep is the fences' business, see `Sleepers`.
+        if self.version.load(Ordering::Relaxed) != *version {
+            let lock = self.lock();
+            *version = lock.0;
+            *crew = Arc::clone(&lock.1);
+        }
+    }
+
+    pub(crate) fn next_index(&self) -> usize {
+        // ORDERING: Relaxed: unique is enough.
+        self.next_index.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn change(&self, to: impl FnOnce(&Crew) -> Crew) {
+        let mut lock = self.lock();
+        lock.1 = to(&lock.1);
+        lock.0 += 1;
+        // ORDERING: Relaxed: see `refresh`.
+        self.version.store(lock.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn join(&self, member: &Arc<Member>) {
+        // ORDERING: AcqRel: see `leave_active`.
+        self.active.fetch_add(1, Ordering::AcqRel);
+        self.change(|crew| crew.iter().chain([member]).cloned().collect());
+    }
+
+    /// The thread of `member` is at its end. True: it was still one the shutdown waits for.
+    pub(crate) fn part(&self, member: &Arc<Member>, counters: &Counters) -> bool {
+        let before = member.standing();
+        let active = before == ACTIVE && member.leave(ACTIVE, GONE);
+        let mut lock = self.lock();
+        // Under the lock, so that sums over both never miss or double a set.
+        counters.absorb(&member.counters);
+        lock.1 = lock.1.iter().filter(|other| !Arc::ptr_eq(other, member)).cloned().collect();
+        lock.0 += 1;
+        // ORDERING: Relaxed: see `refresh`.
+        self.version.store(lock.0, Ordering::Relaxed);
+        drop(lock);
+        if active {
+            self.leave_active();
+        }
+        active
+    }
+
+    fn leave_active(&self) {
+        // ORDERING: AcqRel: the driver, which sees the count at zero, has seen what they did.
+        self.active.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn active(&self) -> usize {
+        // ORDERING: Acquire: pairs with `leave_active`.
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// Takes a stuck worker out of the pool. False: it was out already. `replaced`: somebody takes
+    /// its place.
+    pub(crate) fn retire(&self, member: &Member, replaced: bool) -> bool {
+        let out = member.leave(ACTIVE, if replaced { REPLACED } else { MISSED });
+        if out {
+            self.leave_active();
+        }
+        out
+    }
+
+    /// A worker is back from the job it was stuck in. True: it goes on; false: its thread ends.
+    pub(crate) fn come_back(&self, member: &Member) -> bool {
+        if member.leave(MISSED, ACTIVE) {
+            // ORDERING: AcqRel: see `leave_active`.
+            self.active.fetch_add(1, Ordering::AcqRel);
+        }
+        !member.must_end()
+    }
+
+    /// The shutdown does not wait for this one: it waits for the shutdown.
+    pub(crate) fn exempt(&self, member: &Member) {
+        if member.leave(ACTIVE, EXEMPT) {
+            self.leave_active();
+        }
+    }
+
+    pub(crate) fn stuck(&self) -> usize {
+        self.all().iter().filter(|member| member.is_stuck()).count()
+    }
+
+    /// Sums all counters.
+    pub(crate) fn with_counters(&self, shared: &Counters, stats: &mut Stats) {
+        let lock = self.lock();
+        shared.add_to(stats);
+        for member in lock.1.iter() {
+            member.counters.add_to(stats);
+            if member.is_stuck() {
+                stats.stuck_workers += 1;
+            } else {
+                stats.workers += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a job carries beside its closure: what the user said about it, and what it has been through.
+
+use core::fmt;
+use core::time::Duration;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use super::error::AttemptRecord;
+use super::keys::Serial;
+use super::shared::Shared;
+use crate::clock::Timestamp;
+use crate::retry::RetryPolicy;
+
+/// Which job, within one runtime. Unique, not dense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub(super) u64);
+
+impl JobId {
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which queue a job waits in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Before everything else that waits.
+    High,
+    /// The usual one.
+    #[default]
+    Normal,
+    /// When nothing else waits, and at every 61st turn of a worker.
+    Low,
+}
+
+/// What jobs are serialised by: those with equal keys run one after another.
+///
+/// Made from text, bytes, numbers and paths (of which any bytes count, UTF-8 or not). A number and
+/// the text of its digits are different keys.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobKey(Key);
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Key {
+    Number(u64),
+    Bytes(Arc<[u8]>),
+}
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Key::Number(number) => number.fmt(f),
+            Key::Bytes(bytes) => String::from_utf8_lossy(bytes).fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Key::Number(number) => write!(f, "JobKey({number})"),
+            Key::Bytes(bytes) => write!(f, "JobKey({:?})", String::from_utf8_lossy(bytes)),
+        }
+    }
+}
+
+impl From<u64> for JobKey {
+    fn from(number: u64) -> Self {
+        Self(Key::Number(number))
+    }
+}
+
+impl From<&[u8]> for JobKey {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Key::Bytes(bytes.into()))
+    }
+}
+
+impl From<Vec<u8>> for JobKey {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Key::Bytes(bytes.into()))
+    }
+}
+
+impl From<&str> for JobKey {
+    fn from(text: &str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl From<String> for JobKey {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<&OsStr> for JobKey {
+    fn from(text: &OsStr) -> Self {
+        text.as_encoded_bytes().into()
+    }
+}
+
+impl From<&Path> for JobKey {
+    fn from(path: &Path) -> Self {
+        path.as_os_str().into()
+    }
+}
+
+impl From<PathBuf> for JobKey {
+    fn from(path: PathBuf) -> Self {
+        path.as_path().into()
+    }
+}
+
+impl From<&PathBuf> for JobKey {
+    fn from(path: &PathBuf) -> Self {
+        path.as_path().into()
+    }
+}
+
+/// What the user said about one job. `None` everywhere: no box is made.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) serial: Option<Serial>,
+    pub(crate) retry: Option<RetryPolicy>,
+    /// `Some(None)`: explicitly without.
+    pub(crate) attempt_timeout: Option<Option<Duration>>,
+    /// Where the job lives: what a handle tells of a cancellation that somebody waits for.
+    pub(crate) home: Weak<Shared>,
+}
+
+/// What a job has been through.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// The first and the last attempts that failed.
+    pub(crate) history: Vec<AttemptRecord>,
+    /// Those between, which are not kept.
+    pub(crate) omitted: u64,
+    /// The delay before the current attempt.
+    pub(crate) delay: Duration,
+    /// When the first attempt began.
+    pub(crate) began: Option<Timestamp>,
+}
+
+/// Of the attempts of one job, how many of the first and how many of the last are kept.
+const KEPT: (usize, usize) = (8, 24);
+
+impl Past {
+    /// Adds an attempt; of a long life the middle is forgotten.
+    pub(crate) fn record(&mut self, attempt: AttemptRecord) {
+        self.began.get_or_insert(attempt.started);
+        if self.history.len() == KEPT.0 + KEPT.1 {
+            self.history.remove(KEPT.0);
+            self.omitted = self.omitted.saturating_add(1);
+        }
+        self.history.push(attempt);
+    }
+}

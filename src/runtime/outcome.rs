@@ -1,0 +1,65 @@
+//! What a job's closure may return.
+
+use core::time::Duration;
+
+use super::BoxError;
+
+/// How an attempt ended, in the job's own words.
+///
+/// A closure may also return a plain `Result<T, E>`: `Ok` is [`Done`](Self::Done), `Err` is
+/// [`Retry`](Self::Retry).
+#[derive(Debug)]
+pub enum Outcome<T> {
+    /// The value; the job has succeeded.
+    Done(T),
+    /// An error; try again as the retry policy says.
+    Retry(BoxError),
+    /// An error; try again after this delay (the policy still limits the attempts).
+    RetryAfter(BoxError, Duration),
+    /// An error that no further attempt can mend; the job is dead.
+    Fail(BoxError),
+    /// Not now: another turn after this delay, which uses no attempt. A job that runs once cannot
+    /// snooze: it is dead.
+    Snooze(Duration),
+    /// End as if somebody had cancelled the job.
+    Cancel,
+}
+
+impl<T> Outcome<T> {
+    /// [`Outcome::Fail`] with anything that makes an error.
+    pub fn fail(error: impl Into<BoxError>) -> Self {
+        Self::Fail(error.into())
+    }
+
+    /// [`Outcome::Retry`] with anything that makes an error.
+    pub fn retry(error: impl Into<BoxError>) -> Self {
+        Self::Retry(error.into())
+    }
+}
+
+/// What a job's closure may return: `Result<T, E>` or [`Outcome<T>`].
+pub trait IntoOutcome {
+    /// The job's value.
+    type Value;
+    /// Says it as an [`Outcome`].
+    fn into_outcome(self) -> Outcome<Self::Value>;
+}
+
+impl<T> IntoOutcome for Outcome<T> {
+    type Value = T;
+
+    fn into_outcome(self) -> Self {
+        self
+    }
+}
+
+impl<T, E: Into<BoxError>> IntoOutcome for Result<T, E> {
+    type Value = T;
+
+    fn into_outcome(self) -> Outcome<T> {
+        match self {
+            Ok(value) => Outcome::Done(value),
+            Err(error) => Outcome::Retry(error.into()),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A seat: what a worker runs now, and until when; the driver watches it.
+//!
+//! The worker sits down with a job and stands up when the attempt is over: two writes, no reference
+//! counted. When a deadline has passed, the driver *pins* the seat: it marks the pointer, so that a
+//! worker that stands up meanwhile leaves its reference behind for the driver to drop.
+//!
+//! ```text
+//!          sit — worker                     pin — driver
+//!  EMPTY ────────────────► job, e, deadline ─────────────► job | PINNED
+//!    ▲                        │        ▲                    │      │
+//!    └────────────────────────┘        └────────────────────┘      │
+//!    │      stand — worker                  unpin — driver         │
+//!    └─────────────────────────────────────────────────────────────┘
+//!      stand — worker: the reference is the driver's, which finds its mark gone
+//! ```
+//!
+//! | edge | Release in | Acquire in | makes visible |
+//! |---|---|---|---|
+//! | EMPTY → job | `sit` | `pin` | the job, its epoch and deadline |
+//! | job → EMPTY, pinned | `stand` | `Pinned::drop` | what the worker did with the job |
+//! | job → EMPTY → other job | fence in `sit` | fence in `pin` | that the epoch read is of another sitting |
+
+use core::ptr::null_mut;
+
+use super::cell::{Header, JobRef};
+use crate::clock::Timestamp;
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+const PINNED: usize = 1;
+
+/// See the [file's docs](self).
+#[derive(Debug)]
+pub(crate) struct Seat {
+    job: AtomicPtr<Header>,
+    epoch: AtomicU32,
+    deadline: AtomicU64,
+}
+
+/// A seat that the driver holds in its place.
+#[must_use]
+pub(crate) struct Pinned<'a> {
+    seat: &'a Seat,
+    job: *mut Header,
+    pub(crate) deadline: Timestamp,
+}
+
+/// Which sitting: the driver's private notes are kept by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sitting {
+    job: usize,
+    epoch: u32,
+}
+
+impl Sitting {
+    pub(crate) fn epoch(self) -> u32 {
+        self.epoch
+    }
+}
+
+impl Seat {
+    pub(crate) fn new() -> Self {
+        Self {
+            job: AtomicPtr::new(null_mut()),
+            epoch: AtomicU32::new(0),
+            deadline: AtomicU64::new(0),
+        }
+    }
+
+    /// The owner begins an attempt. The reference stays the owner's until `stand`.
+    pub(crate) fn sit(&self, job: &JobRef, epoch: u32, deadline: Timestamp) {
+        // ORDERING: Release fence: pairs with the Acquire fence in `pin`: who reads one of the next
+        // two stores sees that the sitting before is over.
+        fence(Ordering::Release);
+        // ORDERING: Relaxed: released by the store of the pointer.
+        self.epoch.store(epoch, Ordering::Relaxed);
+        self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+        // ORDERING: Release: pairs with the Acquire in `pin`. The seat is empty, and nobody but its
+        // owner fills it, so a store overwrites nothing.
+        self.job.store(job.as_raw(), Ordering::Release);
+    }
+
+    /// The owner's attempt is over. True: the reference is the owner's again; false: it is left to
+    /// the driver, so forget it.
+    #[must_use]
+    pub(crate) fn stand(&self) -> bool {
+        // ORDERING: Release: pairs with the Acquire in `Pinned::drop`: if the reference is left to
+        // the driver, what we did with the job happens before the driver drops it.
+        let before = self.job.swap(null_mut(), Ordering::Release);
+        before.addr() & PINNED == 0
+    }
+
+    /// What it holds and until when; a guess, to be confirmed by `pin`.
+    pub(crate) fn glance(&self) -> Option<(Sitting, Timestamp)> {
+        // ORDERING: Relaxed: a torn answer is harmless: it is looked at again under the pin. (That
+        // a deadline just stored is seen before the driver sleeps is the fences' business: see the
+        // driver.)
+        let job = self.job.load(Ordering::Relaxed).addr() & !PINNED;
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
+        (job != 0).then_some((Sitting { job, epoch }, deadline))
+    }
+
+    /// Holds this sitting in its place. Driver only, one pin at a time. `None`: it is over.
+    pub(crate) fn pin(&self, sitting: Sitting) -> Option<Pinned<'_>> {
+        // ORDERING: Relaxed: confirmed by the exchange.
+        let job = self.job.load(Ordering::Relaxed);
+        if job.is_null() || job.addr() != sitting.job {
+            return None;
+        }
+        let marked = job.map_addr(|at| at | PINNED);
+        // ORDERING: Acquire: pairs with `sit`: the job behind the pointer, the epoch.
+        self.job.compare_exchange(job, marked, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // ORDERING: Relaxed, then an Acquire fence: if one of the two is of a later sitting, its
+        // fence in `sit` makes the emptied seat visible to the load after ours.
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
+        let pinned = Pinned { seat: self, job, deadline };
+        fence(Ordering::Acquire);
+        // ORDERING: Relaxed: ordered by the fence.
+        let still = self.job.load(Ordering::Relaxed) == marked;
+        // Not still: dropping `pinned` drops the reference that was left to us.
+        (still && epoch == sitting.epoch).then_some(pinned)
+    }
+}
+
+impl Pinned<'_> {
+    /// A reference of the driver's own.
+    pub(crate) fn job(&self) -> JobRef {
+        // SAFETY: while the mark is in place the owner's reference keeps the job alive, and if the
+        // owner stood up, it left that reference to us. It is not counted down here.
+        let theirs = core::mem::ManuallyDrop::new(unsafe { JobRef::from_raw(self.job) });
+        JobRef::clone(&theirs)
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let marked = self.job.map_addr(|at| at | PINNED);
+        // ORDERING: Relaxed on success: taking the mark off hands nothing over. Acquire on failure:
+        // pairs with the Release in `stand`.
+        let unpinned =
+            self.seat.job.compare_exchange(marked, self.job, Ordering::Relaxed, Ordering::Acquire);
+        if unpinned.is_err() {
+            // SAFETY: the owner stood up, saw the mark, and left its reference to us, once.
+            drop(unsafe { JobRef::from_raw(self.job) });
+        }
+    }
+}

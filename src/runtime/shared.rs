@@ -1,0 +1,474 @@
+//! What all threads of a runtime share, and what they do with a job between attempts.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_deque::{Injector, Steal};
+use crossbeam_utils::CachePadded;
+
+use super::builder::Config;
+use super::cell::{JobRef, contained};
+use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError};
+use super::events::{Event, Subscribers};
+use super::intake::{Bell, Intake};
+use super::keys::Keys;
+use super::members::{Member, Members};
+use super::options::{JobId, Priority};
+use super::shutdown::Closing;
+use super::sleep::Sleepers;
+use super::state::{Cancel, Ended, State, Word};
+use super::stats::{Count, Counters, Stats};
+use super::worker;
+use crate::clock::{AdvanceListener, Clock, Timestamp};
+use crate::retry::{Decision, Stop};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// A timer on its way to the driver: at `at`, fire the job's `epoch`.
+#[derive(Debug)]
+pub(crate) struct Arming {
+    pub(crate) job: JobRef,
+    pub(crate) epoch: u32,
+    pub(crate) at: Timestamp,
+}
+
+/// See the [file's docs](self).
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Arc<dyn Clock>,
+    injectors: [CachePadded<Injector<JobRef>>; 3],
+    pub(crate) sleepers: CachePadded<Sleepers>,
+    pub(crate) closing: Closing,
+    paused: AtomicBool,
+    pub(crate) members: Members,
+    pub(crate) intake: Intake<Arming>,
+    pub(crate) bell: CachePadded<Bell>,
+    pub(crate) keys: Keys,
+    tokens: AtomicU64,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) counters: CachePadded<Counters>,
+    // A `std` lock: dead jobs only.
+    letters: Mutex<VecDeque<Arc<DeadLetter>>>,
+    ids: CachePadded<AtomicU64>,
+    /// Jobs taken in and not yet known to be over; kept only if there is a capacity.
+    live: CachePadded<AtomicUsize>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, clock: Arc<dyn Clock>, subscribers: Subscribers) -> Self {
+        Self {
+            config,
+            clock,
+            injectors: std::array::from_fn(|_| CachePadded::new(Injector::new())),
+            sleepers: CachePadded::new(Sleepers::new()),
+            closing: Closing::new(),
+            paused: AtomicBool::new(false),
+            members: Members::new(),
+            intake: Intake::new(),
+            bell: CachePadded::new(Bell::new()),
+            keys: Keys::new(),
+            tokens: AtomicU64::new(0),
+            subscribers,
+            counters: CachePadded::new(Counters::new()),
+            letters: Mutex::new(VecDeque::new()),
+            ids: CachePadded::new(AtomicU64::new(0)),
+            live: CachePadded::new(AtomicUsize::new(0)),
+        }
+    }
+
+    // --- queues ---------------------------------------------------------------------------------
+
+    pub(crate) fn injector(&self, priority: Priority) -> &Injector<JobRef> {
+        match priority {
+            Priority::High => &self.injectors[0],
+            Priority::Normal => &self.injectors[1],
+            Priority::Low => &self.injectors[2],
+        }
+    }
+
+    pub(crate) fn has_injected(&self) -> bool {
+        self.injectors.iter().any(|injector| !injector.is_empty())
+    }
+
+    /// Queues an entry for a job that is Ready, and wakes a worker if need be.
+    pub(crate) fn push(&self, job: JobRef) {
+        match job.priority {
+            Priority::Normal => {
+                if let Some(job) = worker::push_local(self, job) {
+                    self.injector(Priority::Normal).push(job);
+                }
+            }
+            other => self.injector(other).push(job),
+        }
+        // The fence in there is also the one that orders the push before the look at the phase.
+        self.sleepers.notify();
+        if self.closing.has_begun() {
+            self.sweep();
+        }
+    }
+
+    /// Queues entries for jobs that are Ready; wakes at most as many workers as there are jobs.
+    pub(crate) fn push_all(&self, jobs: Vec<JobRef>) {
+        let count = jobs.len();
+        for job in jobs {
+            self.injector(job.priority).push(job);
+        }
+        for _ in 0..count {
+            if !self.sleepers.notify() {
+                break;
+            }
+        }
+        if self.closing.has_begun() {
+            self.sweep();
+        }
+    }
+
+    pub(crate) fn pause(&self, paused: bool) {
+        // ORDERING: Relaxed: advisory; `notify_all` fences, and a worker looks before each job.
+        self.paused.store(paused, Ordering::Relaxed);
+        if !paused {
+            self.sleepers.notify_all();
+        }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        // ORDERING: Relaxed: see `pause`.
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    // --- time -----------------------------------------------------------------------------------
+
+    /// Has the driver fire `epoch` after `delay`. The job is in Backoff or Scheduled.
+    pub(crate) fn arm(&self, job: JobRef, epoch: u32, delay: Duration) {
+        if delay.is_zero() {
+            if job.state.fire(epoch) {
+                self.push(job);
+            } else {
+                self.stale(&job, None);
+            }
+            return;
+        }
+        let at = self.clock.now().saturating_add(delay);
+        self.intake.push(Arming { job, epoch, at });
+        // The fence in there also orders the push before the look at the phase.
+        self.bell.ring_for(at);
+        if self.closing.has_begun() {
+            self.sweep_intake();
+        }
+    }
+
+    /// What to do after an attempt came to nothing: a delay, or who says no.
+    pub(crate) fn decide(
+        &self,
+        job: &JobRef,
+        attempt: u32,
+        began: Timestamp,
+        worth_it: bool,
+        wish: Option<Duration>,
+    ) -> Result<Duration, Stop> {
+        if !worth_it {
+            return Err(Stop::NotRetryable);
+        }
+        // A closure that can be called once, or a word whose attempts have no more room.
+        if !job.retryable() || attempt >= u32::from(u16::MAX) {
+            return Err(Stop::MaxAttempts);
+        }
+        let policy = job.options.as_ref().and_then(|o| o.retry).unwrap_or(self.config.retry);
+        let (previous, began) = job.past(|past| (past.delay, past.began.unwrap_or(began)));
+        let elapsed = self.clock.now().saturating_since(began);
+        let decision = match wish {
+            Some(delay) => policy.admit(attempt, elapsed, delay),
+            None => {
+                let seed = self.config.seed ^ job.id.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(u64::from(attempt)));
+                policy.next(attempt, previous, elapsed, &mut rng)
+            }
+        };
+        match decision {
+            Decision::Retry(delay) => Ok(delay),
+            Decision::GiveUp(stop) => Err(stop),
+        }
+    }
+
+    pub(crate) fn attempt_timeout(&self, job: &JobRef) -> Option<Duration> {
+        match job.options.as_ref().and_then(|o| o.attempt_timeout) {
+            Some(own) => own,
+            None => self.config.attempt_timeout,
+        }
+    }
+
+    pub(crate) fn next_token(&self) -> u64 {
+        // ORDERING: Relaxed: each is greater than the ones before, in the counter's own order, and
+        // attempts on one key follow each other through the key's queue.
+        self.tokens.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    // --- ends -----------------------------------------------------------------------------------
+
+    /// An attempt came to nothing: tell, count, remember. The caller owns the job's next step.
+    pub(crate) fn record(&self, job: &JobRef, record: AttemptRecord, member: Option<&Member>) {
+        self.count(member, |c| &c.failed_attempts);
+        match record.cause {
+            AttemptError::Panicked(_) => self.count(member, |c| &c.panicked),
+            AttemptError::TimedOut { .. } => self.count(member, |c| &c.timed_out),
+            _ => {}
+        }
+        self.subscribers.tell(|| Event::AttemptFailed {
+            job: JobId(job.id),
+            attempt: record.number,
+            cause: record.cause.clone(),
+        });
+        job.past(|past| past.record(record));
+    }
+
+    /// The job goes into Backoff with this delay, and its record is written: arm it.
+    pub(crate) fn retry(
+        &self,
+        job: JobRef,
+        epoch: u32,
+        next: u32,
+        delay: Duration,
+        member: Option<&Member>,
+    ) {
+        self.count(member, |c| &c.retried);
+        job.past(|past| past.delay = delay);
+        self.subscribers.tell(|| Event::RetryScheduled {
+            job: JobId(job.id),
+            attempt: next,
+            delay,
+        });
+        self.arm(job, epoch, delay);
+    }
+
+    /// The caller owns Completing, and the attempts are recorded: the job is dead.
+    pub(crate) fn bury(&self, job: &JobRef, stop: Stop, leaving: bool, member: Option<&Member>) {
+        let (history, omitted) =
+            job.past(|past| (core::mem::take(&mut past.history), past.omitted));
+        let letter = Arc::new(DeadLetter {
+            id: JobId(job.id),
+            name: job.options.as_ref().and_then(|o| o.name.clone()),
+            key: job.options.as_ref().and_then(|o| o.serial.as_ref()).map(|s| s.key.clone()),
+            history,
+            omitted,
+            stop,
+        });
+        self.keep(Arc::clone(&letter));
+        self.count(member, |c| &c.dead);
+        // SAFETY: the caller owns Completing.
+        let ended = unsafe { job.die(JobError::Dead(Arc::clone(&letter)), leaving) };
+        self.subscribers.tell(|| Event::JobDead(letter));
+        self.finish(job, ended, false);
+    }
+
+    fn keep(&self, letter: Arc<DeadLetter>) {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.push_back(letter);
+        let surplus =
+            if letters.len() > self.config.dead_letters { letters.pop_front() } else { None };
+        drop(letters);
+        if let Some(surplus) = surplus {
+            self.counters.letters_lost.share(1);
+            // Errors are the user's: their drop runs without the lock, and may panic.
+            self.contained("drop of an error", move || drop(surplus));
+        }
+    }
+
+    pub(crate) fn letters(&self) -> Vec<Arc<DeadLetter>> {
+        let letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.iter().cloned().collect()
+    }
+
+    pub(crate) fn take_letters(&self) -> Vec<Arc<DeadLetter>> {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.drain(..).collect()
+    }
+
+    /// Somebody made the job's word Cancelled.
+    pub(crate) fn cancelled(&self, job: &JobRef, ended: Ended, member: Option<&Member>) {
+        self.count_cancelled(job, member);
+        self.finish(job, ended, true);
+    }
+
+    fn count_cancelled(&self, job: &JobRef, member: Option<&Member>) {
+        if !job.state.count_once() {
+            return;
+        }
+        let word = job.state.peek();
+        self.count(member, |c| &c.cancelled);
+        self.closing.swept(word);
+        self.subscribers
+            .tell(|| Event::JobCancelled { job: JobId(job.id), by_shutdown: word.by_shutdown() });
+        self.one_less();
+    }
+
+    /// An entry that led nowhere: if its job was cancelled, nobody may have counted that yet.
+    pub(crate) fn stale(&self, job: &JobRef, member: Option<&Member>) {
+        if job.state.peek().state() == State::Cancelled {
+            self.count_cancelled(job, member);
+        }
+    }
+
+    /// The job's word is final: clean up, let the next one have the key, wake who waits.
+    pub(crate) fn finish(&self, job: &JobRef, ended: Ended, cancelled: bool) {
+        if !cancelled {
+            self.one_less();
+            self.closing.done();
+        }
+        // SAFETY: `ended` is from this job's word, in this thread, used once.
+        let waker = unsafe { job.clean_up(ended) };
+        if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
+            && let Some(next) = self.keys.release(&serial.key)
+        {
+            self.push(next);
+        }
+        if let Some(waker) = waker {
+            self.contained("waker", move || waker.wake());
+        }
+    }
+
+    /// A handle made the job's word Cancelled, out of this state, and has cleaned up.
+    pub(crate) fn cancelled_by_handle(&self, job: &JobRef, from: State) {
+        self.count_cancelled(job, None);
+        // One that still waited in line does not have its key.
+        if from == State::Suspended {
+            return;
+        }
+        if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
+            && let Some(next) = self.keys.release(&serial.key)
+        {
+            self.push(next);
+        }
+    }
+
+    /// An attempt that had lost its lease came to an end.
+    pub(crate) fn late(&self, job: &JobRef, attempt: u32, member: &Member) {
+        member.counters.fenced.own();
+        self.subscribers.tell(|| Event::LateAttempt { job: JobId(job.id), attempt });
+        if job.state.exit() {
+            // SAFETY: `exit` says so.
+            unsafe { job.drop_closure() };
+        }
+    }
+
+    // --- shutdown -------------------------------------------------------------------------------
+
+    /// Cancels everything that is queued. For whoever sees that the shutdown has begun.
+    #[cold]
+    pub(crate) fn sweep(&self) {
+        for injector in &self.injectors {
+            loop {
+                match injector.steal() {
+                    Steal::Success(job) => self.cancel_by_shutdown(&job),
+                    Steal::Empty => break,
+                    Steal::Retry => {}
+                }
+            }
+        }
+        for member in self.members.all().iter() {
+            while let Some(job) = member.steal_any() {
+                self.cancel_by_shutdown(&job);
+            }
+        }
+        for job in self.keys.drain() {
+            self.cancel_by_shutdown(&job);
+        }
+    }
+
+    /// Cancels every timer on its way to the driver.
+    #[cold]
+    pub(crate) fn sweep_intake(&self) {
+        for arming in self.intake.take() {
+            self.cancel_by_shutdown(&arming.job);
+        }
+    }
+
+    pub(crate) fn cancel_by_shutdown(&self, job: &JobRef) {
+        match job.state.cancel(true) {
+            Cancel::Now { from, ended } => {
+                self.count_cancelled(job, None);
+                if from == State::Suspended {
+                    // It waits in line; the key is not its own.
+                    // SAFETY: `ended` is from this job's word, in this thread, used once.
+                    if let Some(waker) = unsafe { job.clean_up(ended) } {
+                        self.contained("waker", move || waker.wake());
+                    }
+                } else {
+                    self.finish(job, ended, true);
+                }
+            }
+            // An entry left over: its job runs, or is over.
+            Cancel::Requested | Cancel::TooLate => self.stale(job, None),
+        }
+    }
+
+    // --- counting -------------------------------------------------------------------------------
+
+    /// Counts in the member's own set, or in the shared one.
+    pub(crate) fn count(&self, member: Option<&Member>, which: impl Fn(&Counters) -> &Count) {
+        match member {
+            Some(member) => which(&member.counters).own(),
+            None => which(&self.counters).share(1),
+        }
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        // ORDERING: Relaxed: unique is enough.
+        self.ids.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    /// Takes a place for one more job. False: there is none.
+    #[must_use]
+    pub(crate) fn one_more(&self) -> bool {
+        let Some(capacity) = self.config.capacity else { return true };
+        // ORDERING: Relaxed: only the number matters. Taken first and given back if it was too
+        // much, so that the limit holds at every moment for those who got a place.
+        if self.live.fetch_add(1, Ordering::Relaxed) >= capacity {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn one_less(&self) {
+        if self.config.capacity.is_some() {
+            // ORDERING: Relaxed: only the number matters.
+            self.live.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        self.members.with_counters(&self.counters, &mut stats);
+        stats
+    }
+
+    /// Runs foreign code; a panic in it is told and goes no further.
+    pub(crate) fn contained(&self, place: &'static str, f: impl FnOnce()) {
+        if contained(f) {
+            self.subscribers.tell(|| Event::ForeignPanic { place });
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A clock that is moved by hand wakes the driver.
+impl AdvanceListener for Shared {
+    fn clock_advanced(&self) {
+        self.bell.ring();
+    }
+}
+
+impl Closing {
+    /// A job was cancelled; if by the shutdown, it belongs into the report.
+    fn swept(&self, word: Word) {
+        if word.by_shutdown() {
+            self.report_swept(word.attempts() > 0);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The event count: when a pushed job wakes a worker, and when a worker may sleep.
+//!
+//! One word counts who searches and who sleeps; a second one is a heap of permits to wake up.
+//! Sleepers are nameless: whoever takes a permit is the one who was woken.
+//!
+//! ```text
+//! threads in `sleep`  =  counts.sleeping  +  permits given and not yet taken
+//! ```
+//!
+//! # No job is left lying
+//!
+//! ```text
+//! pusher: Push, PushFence, ReadCounts        sleeper: IncSleeping, SleepFence, Recheck
+//! ```
+//!
+//! The two fences have one order. If PushFence comes first, Recheck sees the push. If SleepFence
+//! comes first, ReadCounts sees the sleeper, and wakes one, unless somebody searches. A searcher
+//! that finds work may have been the reason for not waking: so if it was the last one, it does what
+//! a pusher does, fence included. A searcher that finds nothing becomes a sleeper, by the same rule.
+//!
+//! | edge | Release in | Acquire in | makes visible |
+//! |---|---|---|---|
+//! | permit | `give_permit` | `take_permit` | what came before the notification |
+
+use crate::sync::Wait;
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::sync::park;
+
+const ONE_SEARCHING: u32 = 1;
+const SEARCHING_MASK: u32 = 0xFFFF;
+const ONE_SLEEPING: u32 = 1 << 16;
+const SLEEPING_SHIFT: u32 = 16;
+
+const fn searching(counts: u32) -> u32 {
+    counts & SEARCHING_MASK
+}
+
+const fn sleeping(counts: u32) -> u32 {
+    counts >> SLEEPING_SHIFT
+}
+
+/// The workers that have nothing to do. See the [file's docs](self).
+#[derive(Debug)]
+pub(crate) struct Sleepers {
+    counts: AtomicU32,
+    permits: AtomicU32,
+}
+
+impl Sleepers {
+    pub(crate) fn new() -> Self {
+        Self { counts: AtomicU32::new(0), permits: AtomicU32::new(0) }
+    }
+
+    /// A job was pushed: wake a worker, unless one is searching or none sleeps. True: woke one.
+    #[inline]
+    pub(crate) fn notify(&self) -> bool {
+        // ORDERING: SeqCst fence: PushFence, pairs with SleepFence in `sleep`.
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
+        let seen = self.counts.load(Ordering::Relaxed);
+        if searching(seen) > 0 || sleeping(seen) == 0 {
+            return false;
+        }
+        self.wake_slow(false)
+    }
+
+    /// Wakes every worker that sleeps now.
+    pub(crate) fn notify_all(&self) {
+        // ORDERING: SeqCst fence: as in `notify`; what changed may be the closed flag.
+        fence(Ordering::SeqCst);
+        while self.wake_slow(true) {}
+    }
+
+    #[cold]
+    fn wake_slow(&self, whatever: bool) -> bool {
+        // ORDERING: Relaxed: a stale value fails the exchange.
+        let mut seen = self.counts.load(Ordering::Relaxed);
+        loop {
+            if sleeping(seen) == 0 || (!whatever && searching(seen) > 0) {
+                return false;
+            }
+            let next = seen - ONE_SLEEPING + ONE_SEARCHING;
+            // ORDERING: Relaxed: the permit carries the edge.
+            match self.counts.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        // ORDERING: Release: pairs with `take_permit`: what came before the notification.
+        self.permits.fetch_add(1, Ordering::Release);
+        park::wake_one(&raw const self.permits);
+        true
+    }
+
+    /// The caller, a worker, begins to search.
+    pub(crate) fn begin_search(&self) {
+        // ORDERING: Relaxed: that we search only ever keeps others from waking somebody, and they
+        // read it after their fence; we search until `end_search` or `sleep` has looked after it.
+        self.counts.fetch_add(ONE_SEARCHING, Ordering::Relaxed);
+    }
+
+    /// The caller has found work.
+    pub(crate) fn end_search(&self) {
+        // ORDERING: Relaxed: ordered by the fence in `notify`.
+        let before = self.counts.fetch_sub(ONE_SEARCHING, Ordering::Relaxed);
+        if searching(before) == 1 {
+            // A pusher may have counted on us; what it pushed may not be what we found.
+            self.notify();
+        }
+    }
+
+    /// The caller, who searched, has found nothing: sleeps until woken, or not at all if `recheck`
+    /// says that there is something to do. Searching again when it returns.
+    pub(crate) fn sleep(&self, recheck: impl FnOnce() -> bool) {
+        // ORDERING: Relaxed: ordered by the fence below.
+        self.counts.fetch_add(ONE_SLEEPING.wrapping_sub(ONE_SEARCHING), Ordering::Relaxed);
+        // ORDERING: SeqCst fence: SleepFence, pairs with PushFence in `notify`.
+        fence(Ordering::SeqCst);
+        if recheck() && self.stay_awake() {
+            return;
+        }
+        self.take_permit();
+    }
+
+    /// Leaves the sleepers. False: all who sleep have a permit coming, so take that.
+    fn stay_awake(&self) -> bool {
+        // ORDERING: Relaxed: a stale value fails the exchange.
+        let mut seen = self.counts.load(Ordering::Relaxed);
+        loop {
+            if sleeping(seen) == 0 {
+                return false;
+            }
+            let next = seen - ONE_SLEEPING + ONE_SEARCHING;
+            // ORDERING: Relaxed: only the count changes hands.
+            match self.counts.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    fn take_permit(&self) {
+        // ORDERING: Relaxed: a stale value fails the exchange, or is looked at again by `wait`.
+        let mut seen = self.permits.load(Ordering::Relaxed);
+        loop {
+            if seen == 0 {
+                let (Wait::Woken | Wait::Changed | Wait::TimedOut) =
+                    park::wait(&self.permits, 0, None);
+                // ORDERING: Relaxed: as above.
+                seen = self.permits.load(Ordering::Relaxed);
+                continue;
+            }
+            // ORDERING: Acquire: pairs with the Release in `wake_slow`.
+            match self.permits.compare_exchange(
+                seen,
+                seen - 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Nobody searches and nobody sleeps: what the models expect when all workers are gone.
+    #[cfg(tenure_loom)]
+    pub(crate) fn is_clear(&self) -> bool {
+        // ORDERING: Relaxed: asked after every thread was joined.
+        self.counts.load(Ordering::Relaxed) == 0 && self.permits.load(Ordering::Relaxed) == 0
+    }
+}

@@ -1,0 +1,625 @@
+//! The job's word: what state it is in, which attempt holds it, who is inside its closure.
+//!
+//! The table, the diagram and the ordering pairs are in the [room's docs](super). Bits do not leave
+//! this file: callers use verbs, and each verb says what to do next.
+
+use core::fmt;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+const STATE_MASK: u64 = 0xF;
+const ONE_RUNNER: u64 = 1 << 4;
+const RUNNERS_SHIFT: u32 = 4;
+const RUNNERS_MASK: u64 = 0xF << RUNNERS_SHIFT;
+/// Attempts inside the closure at one time: the field's range.
+pub(crate) const MAX_RUNNERS: u64 = 15;
+
+/// Somebody asked that the job end; looked at when an attempt fails or is rescued.
+const CANCEL_REQUESTED: u64 = 1 << 8;
+/// The handle's waker is in the waiter slot.
+const WAITER: u64 = 1 << 9;
+/// The handle is gone: nobody will take the result.
+const DETACHED: u64 = 1 << 10;
+/// The attempt showed life since it began, or since the watcher last looked.
+const HEARTBEAT_SEEN: u64 = 1 << 11;
+/// The cancellation came from a shutdown.
+const BY_SHUTDOWN: u64 = 1 << 12;
+/// The job's end is in the counters.
+const COUNTED: u64 = 1 << 13;
+
+const ONE_ATTEMPT: u64 = 1 << 16;
+const ATTEMPT_SHIFT: u32 = 16;
+const ATTEMPT_MASK: u64 = 0xFFFF << ATTEMPT_SHIFT;
+const ONE_EPOCH: u64 = 1 << 32;
+const EPOCH_SHIFT: u32 = 32;
+
+/// Where a job is. The last three are final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Waits for its first moment; the driver holds a timer for it.
+    Scheduled = 0,
+    /// Waits for a worker; a queue holds an entry for it.
+    Ready = 1,
+    /// An attempt runs; the word's epoch is its token.
+    Leased = 2,
+    /// One thread owns the result slot and runs no user code until it publishes.
+    Completing = 3,
+    /// Waits for its next attempt; the driver holds a timer for it.
+    Backoff = 4,
+    /// Waits for something that is not time: its key.
+    Suspended = 5,
+    /// Ended well; the slot holds the value, or held it.
+    Succeeded = 6,
+    /// Ended badly; the slot holds the error, or held it.
+    Dead = 7,
+    /// Ended because somebody asked; the slot was never written.
+    Cancelled = 8,
+}
+
+impl State {
+    const fn of(word: u64) -> Self {
+        match word & STATE_MASK {
+            0 => Self::Scheduled,
+            1 => Self::Ready,
+            2 => Self::Leased,
+            3 => Self::Completing,
+            4 => Self::Backoff,
+            5 => Self::Suspended,
+            6 => Self::Succeeded,
+            7 => Self::Dead,
+            _ => Self::Cancelled,
+        }
+    }
+
+    /// Whether nothing leads out of it.
+    pub(crate) const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Dead | Self::Cancelled)
+    }
+}
+
+/// A copy of the word, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    pub(crate) const fn state(self) -> State {
+        State::of(self.0)
+    }
+
+    pub(crate) const fn epoch(self) -> u32 {
+        (self.0 >> EPOCH_SHIFT) as u32
+    }
+
+    /// Attempts that ended.
+    pub(crate) const fn attempts(self) -> u16 {
+        ((self.0 & ATTEMPT_MASK) >> ATTEMPT_SHIFT) as u16
+    }
+
+    /// Attempts inside the closure now, the late ones included.
+    pub(crate) const fn runners(self) -> u64 {
+        (self.0 & RUNNERS_MASK) >> RUNNERS_SHIFT
+    }
+
+    pub(crate) const fn cancel_requested(self) -> bool {
+        self.0 & CANCEL_REQUESTED != 0
+    }
+
+    pub(crate) const fn by_shutdown(self) -> bool {
+        self.0 & BY_SHUTDOWN != 0
+    }
+
+    const fn is(self, state: State, epoch: u32) -> bool {
+        self.0 & STATE_MASK == state as u64 && self.epoch() == epoch
+    }
+
+    const fn to(self, state: State) -> Self {
+        Self((self.0 & !STATE_MASK) | state as u64)
+    }
+
+    const fn with(self, flag: u64) -> Self {
+        Self(self.0 | flag)
+    }
+
+    const fn without(self, flag: u64) -> Self {
+        Self(self.0 & !flag)
+    }
+
+    const fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    const fn next_epoch(self) -> Self {
+        // `start` refuses the last epochs, so a lease always has one more above it.
+        Self(self.0.wrapping_add(ONE_EPOCH))
+    }
+
+    const fn attempt_ended(self) -> Self {
+        // Saturates: the field cannot carry into the epoch.
+        if self.0 & ATTEMPT_MASK == ATTEMPT_MASK { self } else { Self(self.0 + ONE_ATTEMPT) }
+    }
+
+    const fn runner_in(self) -> Self {
+        Self(self.0 + ONE_RUNNER)
+    }
+
+    const fn runner_out(self) -> Self {
+        Self(self.0 - ONE_RUNNER)
+    }
+
+    /// What the thread that made this final word owes.
+    const fn ended(self) -> Ended {
+        Ended {
+            wake: self.has(WAITER),
+            drop_result: self.has(DETACHED) && !matches!(self.state(), State::Cancelled),
+            drop_closure: self.runners() == 0,
+        }
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} epoch {} attempts {} runners {}",
+            self.state(),
+            self.epoch(),
+            self.attempts(),
+            self.runners()
+        )?;
+        for (flag, name) in [
+            (CANCEL_REQUESTED, "CANCEL_REQUESTED"),
+            (WAITER, "WAITER"),
+            (DETACHED, "DETACHED"),
+            (HEARTBEAT_SEEN, "HEARTBEAT_SEEN"),
+            (BY_SHUTDOWN, "BY_SHUTDOWN"),
+            (COUNTED, "COUNTED"),
+        ] {
+            if self.has(flag) {
+                write!(f, " {name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the thread that ended a job does next, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Ended {
+    /// The waiter slot holds a waker: take it, wake it last.
+    pub(crate) wake: bool,
+    /// Nobody will take the result: drop it.
+    pub(crate) drop_result: bool,
+    /// Nobody is inside the closure: drop it.
+    pub(crate) drop_closure: bool,
+}
+
+/// What became of a queue entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Start {
+    /// Run an attempt: `attempt` counts from 1.
+    Run { epoch: u32, attempt: u32 },
+    /// The word has no room for one more lease. The caller owns Completing: write why, publish.
+    UsedUp,
+    /// Not Ready: the entry is stale, drop it.
+    Stale(Word),
+}
+
+/// What the caller may do with the result slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Claim {
+    /// The caller owns Completing: write the slot, publish.
+    Claimed,
+    /// The attempt is not the current one.
+    Fenced,
+}
+
+/// What should become of a job whose attempt ended without a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Another attempt, later.
+    Retry,
+    /// Another turn, later, for the same attempt.
+    Snooze,
+    /// No further attempt.
+    Die,
+}
+
+/// What became of a job whose attempt ended without a value, or was taken from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Lost {
+    /// In Backoff: record the attempt, then arm a timer with this epoch.
+    Backoff { epoch: u32 },
+    /// The caller owns Completing: write why, publish.
+    Dying,
+    /// Somebody had asked: Cancelled.
+    Cancelled(Ended),
+    /// Rescue only: it showed life; look again a period later.
+    Alive,
+    /// The attempt was not the current one.
+    Fenced,
+}
+
+/// What became of a request to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Cancel {
+    /// Cancelled now, out of this state.
+    Now { from: State, ended: Ended },
+    /// An attempt runs; it can see the request, and no further attempt follows.
+    Requested,
+    /// The end is already decided.
+    TooLate,
+}
+
+/// What the handle finds when it leaves a waker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Waiting {
+    /// The waker will be woken.
+    Registered,
+    /// Final already, and the waker (if one was left) is still the handle's.
+    Final(State),
+}
+
+/// The word.
+pub(crate) struct StateCell(AtomicU64);
+
+impl StateCell {
+    /// A job that begins in this state: Scheduled, Ready or Suspended.
+    pub(crate) fn new(first: State) -> Self {
+        Self(AtomicU64::new(first as u64))
+    }
+
+    /// One whose next lease has this epoch, to test the end of the range.
+    #[cfg(any(test, tenure_loom))]
+    pub(crate) fn with_epoch(first: State, epoch: u32) -> Self {
+        Self(AtomicU64::new(first as u64 | (u64::from(epoch) << EPOCH_SHIFT)))
+    }
+
+    /// What it says now. A stale answer is harmless: whoever acts on one acts by CAS.
+    pub(crate) fn peek(&self) -> Word {
+        // ORDERING: Relaxed: advisory, see above.
+        Word(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Moves the word along `step`; `None` stops and returns what was seen.
+    ///
+    /// A failed exchange is no mismatch: a flag may have moved the word.
+    #[inline]
+    #[cfg_attr(tenure_loom, track_caller)]
+    fn update(&self, success: Ordering, step: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
+        // ORDERING: Relaxed: a stale word fails the exchange below.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            let Some(next) = step(seen) else { return Err(seen) };
+            // ORDERING: success as the verb says; failure Relaxed: nothing is read on it.
+            match self.0.compare_exchange(seen.0, next.0, success, Ordering::Relaxed) {
+                Ok(_) => return Ok(next),
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// An entry was taken from a queue: begin an attempt.
+    pub(crate) fn start(&self) -> Start {
+        // ORDERING: Acquire: pairs with the Release in `fail` and the AcqRel of `exit`: what earlier
+        // attempts did inside the closure happens before this one.
+        let started = self.update(Ordering::Acquire, |w| {
+            if w.state() != State::Ready {
+                None
+            } else if w.runners() == MAX_RUNNERS || w.epoch() >= u32::MAX - 1 {
+                Some(w.to(State::Completing))
+            } else {
+                Some(w.to(State::Leased).next_epoch().runner_in().without(HEARTBEAT_SEEN))
+            }
+        });
+        match started {
+            Ok(w) if w.state() == State::Leased => {
+                Start::Run { epoch: w.epoch(), attempt: u32::from(w.attempts()) + 1 }
+            }
+            Ok(_) => Start::UsedUp,
+            Err(w) => Start::Stale(w),
+        }
+    }
+
+    /// The attempt `epoch` has a value.
+    pub(crate) fn complete(&self, epoch: u32) -> Claim {
+        // ORDERING: Relaxed: owning the slot needs no edge (nobody wrote it before), and `publish`
+        // releases what is written there.
+        let claimed = self.update(Ordering::Relaxed, |w| {
+            w.is(State::Leased, epoch).then_some(w.to(State::Completing))
+        });
+        if claimed.is_ok() { Claim::Claimed } else { Claim::Fenced }
+    }
+
+    /// The owner of Completing has written the slot. `leaving`: it is the attempt itself, and is
+    /// out of the closure.
+    pub(crate) fn publish(&self, end: State, leaving: bool) -> Ended {
+        debug_assert!(matches!(end, State::Succeeded | State::Dead));
+        let mut delta = end as u64 - State::Completing as u64;
+        if leaving {
+            delta = delta.wrapping_sub(ONE_RUNNER);
+        }
+        // ORDERING: AcqRel: Release publishes the slot to `settled`, `register` and `detach`;
+        // Acquire takes over the waker that `register` released and what late attempts (`exit`)
+        // did inside the closure. One addition: in Completing nobody else moves state or epoch,
+        // and flags may only be set beside it.
+        let before = self.0.fetch_add(delta, Ordering::AcqRel);
+        debug_assert_eq!(State::of(before), State::Completing);
+        Word(before.wrapping_add(delta)).ended()
+    }
+
+    /// The attempt `epoch` ended without a value; it is out of the closure unless it is Dying.
+    pub(crate) fn fail(&self, epoch: u32, then: Then) -> Lost {
+        // ORDERING: AcqRel: Release hands what this attempt did inside the closure to the next
+        // `start`, or to whoever drops it; Acquire is for the Cancelled end, as in `publish`.
+        let moved = self.update(Ordering::AcqRel, |w| {
+            if !w.is(State::Leased, epoch) {
+                return None;
+            }
+            Some(if w.cancel_requested() {
+                w.to(State::Cancelled).runner_out()
+            } else {
+                match then {
+                    Then::Retry => w.to(State::Backoff).attempt_ended().runner_out(),
+                    Then::Snooze => w.to(State::Backoff).runner_out(),
+                    Then::Die => w.to(State::Completing).attempt_ended(),
+                }
+            })
+        });
+        Self::lost(moved)
+    }
+
+    /// The attempt `epoch` is out of time. `force`: whether it showed life or not.
+    pub(crate) fn rescue(&self, epoch: u32, then: Then, force: bool) -> Lost {
+        // ORDERING: AcqRel for the Cancelled end, as in `publish`. (Backoff and Dying need none.)
+        let moved = self.update(Ordering::AcqRel, |w| {
+            if !w.is(State::Leased, epoch) {
+                return None;
+            }
+            Some(if w.has(HEARTBEAT_SEEN) && !force {
+                w.without(HEARTBEAT_SEEN)
+            } else if w.cancel_requested() {
+                w.to(State::Cancelled).next_epoch().attempt_ended()
+            } else {
+                match then {
+                    Then::Retry | Then::Snooze => w.to(State::Backoff).next_epoch().attempt_ended(),
+                    Then::Die => w.to(State::Completing).next_epoch().attempt_ended(),
+                }
+            })
+        });
+        Self::lost(moved)
+    }
+
+    fn lost(moved: Result<Word, Word>) -> Lost {
+        match moved {
+            Err(_) => Lost::Fenced,
+            Ok(w) => match w.state() {
+                State::Backoff => Lost::Backoff { epoch: w.epoch() },
+                State::Completing => Lost::Dying,
+                State::Cancelled => Lost::Cancelled(w.ended()),
+                _ => Lost::Alive,
+            },
+        }
+    }
+
+    /// A timer made for `epoch` fired. True: Ready now, push an entry.
+    #[must_use]
+    pub(crate) fn fire(&self, epoch: u32) -> bool {
+        // ORDERING: Relaxed: an RMW carries on the release sequence that `fail` began.
+        self.update(Ordering::Relaxed, |w| {
+            (w.is(State::Backoff, epoch) || w.is(State::Scheduled, epoch))
+                .then_some(w.to(State::Ready))
+        })
+        .is_ok()
+    }
+
+    /// What it waited for has come. True: Ready now, push an entry.
+    #[must_use]
+    pub(crate) fn resume(&self) -> bool {
+        // ORDERING: Relaxed, as in `fire`.
+        self.update(Ordering::Relaxed, |w| {
+            (w.state() == State::Suspended).then_some(w.to(State::Ready))
+        })
+        .is_ok()
+    }
+
+    /// A fenced attempt is out of the closure. True: the job is over and nobody else is inside, so
+    /// drop the closure.
+    #[must_use]
+    pub(crate) fn exit(&self) -> bool {
+        // ORDERING: AcqRel: Release hands what this attempt did inside the closure to whoever drops
+        // it; Acquire takes over the same from the others, for the case that we do.
+        let before = Word(self.0.fetch_sub(ONE_RUNNER, Ordering::AcqRel));
+        before.state().is_final() && before.runners() == 1
+    }
+
+    /// The attempt `epoch` shows life. False: it is not the current one.
+    #[must_use]
+    pub(crate) fn heartbeat(&self, epoch: u32) -> bool {
+        // ORDERING: Relaxed: only the flag's place in the word's order matters.
+        self.update(Ordering::Relaxed, |w| {
+            w.is(State::Leased, epoch).then_some(w.with(HEARTBEAT_SEEN))
+        })
+        .is_ok()
+    }
+
+    /// Whether the attempt `epoch` is the current one.
+    pub(crate) fn is_current(&self, epoch: u32) -> bool {
+        // ORDERING: Relaxed: true may be old news by the time the caller acts, whatever the
+        // ordering; resources check the token instead.
+        Word(self.0.load(Ordering::Relaxed)).is(State::Leased, epoch)
+    }
+
+    /// Somebody wants the job to end.
+    pub(crate) fn cancel(&self, by_shutdown: bool) -> Cancel {
+        let flags = if by_shutdown { CANCEL_REQUESTED | BY_SHUTDOWN } else { CANCEL_REQUESTED };
+        // ORDERING: Relaxed: a stale word fails the exchange below.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            let from = seen.state();
+            let next = match from {
+                State::Scheduled | State::Ready | State::Backoff | State::Suspended => {
+                    seen.to(State::Cancelled).with(flags)
+                }
+                State::Leased if seen.cancel_requested() => return Cancel::Requested,
+                State::Leased => seen.with(flags),
+                State::Completing | State::Succeeded | State::Dead | State::Cancelled => {
+                    return Cancel::TooLate;
+                }
+            };
+            // ORDERING: AcqRel: as in `publish`, for the end; nothing is read on failure.
+            match self.0.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) if from == State::Leased => return Cancel::Requested,
+                Ok(_) => return Cancel::Now { from, ended: next.ended() },
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// Whether the job is over, and if so the slot may be read by the handle.
+    pub(crate) fn settled(&self) -> Option<Word> {
+        // ORDERING: Acquire: pairs with the Release in `publish`: the slot.
+        let word = Word(self.0.load(Ordering::Acquire));
+        word.state().is_final().then_some(word)
+    }
+
+    /// The handle has written its waker.
+    pub(crate) fn register(&self) -> Waiting {
+        // ORDERING: AcqRel: Release hands the waker to whoever ends the job; Acquire pairs with
+        // `publish`: the slot, if it is over already. An addition is enough: the flag is only ever
+        // set by the one handle, which knows that it is clear.
+        let before = Word(self.0.fetch_add(WAITER, Ordering::AcqRel));
+        debug_assert!(!before.has(WAITER));
+        if before.state().is_final() { Waiting::Final(before.state()) } else { Waiting::Registered }
+    }
+
+    /// The handle wants its waker back. Final: it belongs to whoever ended the job.
+    pub(crate) fn retract(&self) -> Waiting {
+        // ORDERING: Relaxed: a stale word fails the exchange below.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            if seen.state().is_final() {
+                // ORDERING: Acquire: pairs with `publish`: the slot. (The word is final; only
+                // `exit` and flags can have moved it since, all RMWs that carry the release on.)
+                crate::sync::atomic::fence(Ordering::Acquire);
+                return Waiting::Final(seen.state());
+            }
+            let next = seen.without(WAITER);
+            // ORDERING: Relaxed: the waker is the handle's own and nobody else has read it.
+            match self.0.compare_exchange(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Waiting::Registered,
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// The handle goes. Registered: the end is whoever comes's to clean up, and a waker left here is
+    /// the handle's again; Final: the result, if there is one and it was not taken, is the handle's.
+    pub(crate) fn detach(&self) -> Waiting {
+        // ORDERING: Relaxed: a stale word fails the exchange below.
+        let mut seen = Word(self.0.load(Ordering::Relaxed));
+        loop {
+            if seen.state().is_final() {
+                // ORDERING: Acquire: pairs with `publish`: the slot.
+                crate::sync::atomic::fence(Ordering::Acquire);
+                return Waiting::Final(seen.state());
+            }
+            let next = seen.without(WAITER).with(DETACHED);
+            // ORDERING: Relaxed: nothing is handed over with it.
+            match self.0.compare_exchange(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Waiting::Registered,
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// Marks the job's end as counted. True: it was not yet.
+    #[must_use]
+    pub(crate) fn count_once(&self) -> bool {
+        // ORDERING: Relaxed: only who was first matters.
+        !Word(self.0.fetch_or(COUNTED, Ordering::Relaxed)).has(COUNTED)
+    }
+}
+
+impl fmt::Debug for StateCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.peek().fmt(f)
+    }
+}
+
+#[cfg(all(test, not(tenure_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_life_of_a_job_that_fails_once() {
+        let word = StateCell::new(State::Ready);
+        assert_eq!(word.start(), Start::Run { epoch: 1, attempt: 1 });
+        assert!(word.is_current(1));
+        assert_eq!(word.fail(1, Then::Retry), Lost::Backoff { epoch: 1 });
+        assert!(!word.fire(0), "a timer of another epoch");
+        assert!(word.fire(1));
+        assert!(!word.fire(1));
+        assert_eq!(word.start(), Start::Run { epoch: 2, attempt: 2 });
+        assert_eq!(word.complete(1), Claim::Fenced);
+        assert_eq!(word.complete(2), Claim::Claimed);
+        assert_eq!(word.cancel(false), Cancel::TooLate);
+        let ended = word.publish(State::Succeeded, true);
+        assert_eq!(ended, Ended { wake: false, drop_result: false, drop_closure: true });
+        assert_eq!(word.settled().map(Word::state), Some(State::Succeeded));
+    }
+
+    #[test]
+    fn a_rescued_attempt_keeps_the_closure_until_it_leaves() {
+        let word = StateCell::new(State::Ready);
+        assert_eq!(word.start(), Start::Run { epoch: 1, attempt: 1 });
+        assert!(word.heartbeat(1));
+        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Alive);
+        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
+        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Fenced);
+        assert!(!word.heartbeat(1));
+        assert!(word.fire(2));
+        assert_eq!(word.start(), Start::Run { epoch: 3, attempt: 2 });
+        assert_eq!(word.rescue(3, Then::Die, true), Lost::Dying);
+        let ended = word.publish(State::Dead, false);
+        assert!(!ended.drop_closure);
+        assert!(!word.exit());
+        assert!(word.exit(), "the last one out drops it");
+    }
+
+    #[test]
+    fn an_epoch_or_a_runner_too_many_ends_the_job() {
+        let word = StateCell::with_epoch(State::Ready, u32::MAX - 1);
+        assert_eq!(word.start(), Start::UsedUp);
+        let word = StateCell::new(State::Ready);
+        for runner in 0..MAX_RUNNERS {
+            let Start::Run { epoch, .. } = word.start() else { panic!("runner {runner}") };
+            let Lost::Backoff { epoch } = word.rescue(epoch, Then::Retry, false) else { panic!() };
+            assert!(word.fire(epoch));
+        }
+        assert_eq!(word.start(), Start::UsedUp);
+    }
+
+    #[test]
+    fn attempts_saturate_below_the_epoch() {
+        let mut word = Word(State::Leased as u64 | ATTEMPT_MASK);
+        word = word.attempt_ended();
+        assert_eq!((word.attempts(), word.epoch()), (u16::MAX, 0));
+    }
+
+    #[test]
+    fn debug_prints_names() {
+        let word = StateCell::new(State::Suspended);
+        assert!(matches!(word.cancel(true), Cancel::Now { from: State::Suspended, .. }));
+        assert_eq!(
+            format!("{word:?}"),
+            "Cancelled epoch 0 attempts 0 runners 0 CANCEL_REQUESTED BY_SHUTDOWN"
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Counters: one set a worker, written by that worker alone, and one that everybody else shares.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])+ $name:ident),* $(,)?) => {
+        /// What the runtime did so far. Sums of counters that are read one after another while
+        /// others write: each is exact, together they may be a moment apart.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[$doc])+ pub $name: u64,)*
+            /// Workers in the pool now; stuck ones are not in it.
+            pub workers: usize,
+            /// Stuck workers that have not come back yet.
+            pub stuck_workers: usize,
+        }
+
+        /// One set.
+        #[derive(Debug)]
+        pub(crate) struct Counters { $(pub(crate) $name: Count,)* }
+
+        impl Counters {
+            pub(crate) fn new() -> Self {
+                Self { $($name: Count(AtomicU64::new(0)),)* }
+            }
+
+            pub(crate) fn add_to(&self, stats: &mut Stats) {
+                $(stats.$name = stats.$name.wrapping_add(self.$name.get());)*
+            }
+
+            /// Takes over what a worker that ends has counted.
+            pub(crate) fn absorb(&self, other: &Self) {
+                $(self.$name.share(other.$name.get());)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Jobs taken in.
+    submitted,
+    /// Attempts begun.
+    started,
+    /// Jobs that ended with a value.
+    succeeded,
+    /// Attempts that came to nothing: errors, panics, timeouts.
+    failed_attempts,
+    /// Of those, panics.
+    panicked,
+    /// Of those, timeouts.
+    timed_out,
+    /// Retries scheduled.
+    retried,
+    /// Turns asked for by jobs that were not ready yet.
+    snoozed,
+    /// Jobs that ended dead.
+    dead,
+    /// Jobs that ended cancelled, by a shutdown or otherwise.
+    cancelled,
+    /// Attempts that ended after they had lost their lease.
+    fenced,
+    /// Workers taken out of the pool because they were stuck.
+    replaced_workers,
+    /// Of those, the ones that came back.
+    returned_workers,
+    /// Times a worker went to sleep.
+    parks,
+    /// Jobs taken from another worker.
+    steals,
+    /// Dead letters that were dropped because there were too many.
+    letters_lost,
+}
+
+/// One counter.
+#[derive(Debug)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Counts one, in the set that only this thread writes.
+    #[inline]
+    pub(crate) fn own(&self) {
+        // ORDERING: Relaxed, both: one writer; readers want a recent number.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Counts `by`, in the set that everybody shares.
+    pub(crate) fn share(&self, by: u64) {
+        // ORDERING: Relaxed: a count.
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // ORDERING: Relaxed: a count.
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,243 @@
+//! A job that is being described.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::cell::{Body, JobRef, Many, Once};
+use super::ctx::JobCtx;
+use super::error::SubmitError;
+use super::handle::JobHandle;
+use super::keys::Serial;
+use super::options::{JobKey, Options, Priority};
+use super::outcome::IntoOutcome;
+use super::shared::Shared;
+use super::state::{State, StateCell};
+use crate::retry::RetryPolicy;
+
+/// Marks a [`Job`] that may be tried again.
+#[derive(Debug)]
+pub enum Retried {}
+
+/// Marks a [`Job`] that has one attempt.
+#[derive(Debug)]
+pub enum OneAttempt {}
+
+/// A job and what is to be said about it, not yet handed in. From
+/// [`Runtime::job`](super::Runtime::job).
+#[must_use = "a job runs once it is submitted"]
+pub struct Job<'r, F, Kind> {
+    shared: &'r Arc<Shared>,
+    closure: F,
+    priority: Priority,
+    options: Options,
+    /// Whether anything was said that needs a place of its own.
+    special: bool,
+    kind: PhantomData<Kind>,
+}
+
+impl<'r, F, Kind> Job<'r, F, Kind> {
+    pub(crate) fn new(shared: &'r Arc<Shared>, closure: F) -> Self {
+        let options = Options::default();
+        Self {
+            shared,
+            closure,
+            priority: Priority::Normal,
+            options,
+            special: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// What the job is called in errors, events and dead letters. Defaults to nothing.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.options.name = Some(name.into());
+        self.special = true;
+        self
+    }
+
+    /// Jobs with equal keys run one after another, in the order in which they were submitted: the
+    /// next one begins when the one before has ended, its retries included. Defaults to none.
+    ///
+    /// A job that waits for another one with its own key waits for ever.
+    pub fn key(mut self, key: impl Into<JobKey>) -> Self {
+        self.options.serial = Some(Serial { key: key.into() });
+        self.special = true;
+        self
+    }
+
+    /// Which queue it waits in. Defaults to [`Priority::Normal`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// How long an attempt may run without a heartbeat; zero counts as one nanosecond. Defaults to
+    /// the runtime's.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.options.attempt_timeout = Some(Some(timeout.max(Duration::from_nanos(1))));
+        self.special = true;
+        self
+    }
+
+    /// Lets its attempts run for ever, whatever the runtime's default.
+    pub fn without_attempt_timeout(mut self) -> Self {
+        self.options.attempt_timeout = Some(None);
+        self.special = true;
+        self
+    }
+
+    fn hand_in<B: Body>(
+        self,
+        body: impl FnOnce(F) -> B,
+    ) -> Result<JobHandle<B::Value>, SubmitError<F>> {
+        let Self { shared, closure, priority, mut options, special, .. } = self;
+        if shared.closing.has_begun() {
+            return Err(SubmitError::Closed(closure));
+        }
+        if !shared.one_more() {
+            return Err(SubmitError::Full(closure));
+        }
+        let options = special.then(|| {
+            options.home = Arc::downgrade(shared);
+            Box::new(options)
+        });
+        let keyed = options.as_ref().is_some_and(|o| o.serial.is_some());
+        let first = if keyed { State::Suspended } else { State::Ready };
+        let (job, handle) =
+            JobRef::new(body(closure), StateCell::new(first), shared.next_id(), priority, options);
+        shared.take_in(job);
+        Ok(JobHandle::new(handle))
+    }
+}
+
+impl<F> Job<'_, F, Retried> {
+    /// When and how often it is tried again. Defaults to the runtime's.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.options.retry = Some(policy);
+        self.special = true;
+        self
+    }
+
+    /// Hands it in.
+    ///
+    /// # Errors
+    /// [`SubmitError`] gives the closure back: the runtime shuts down, or is full.
+    pub fn submit<R>(self) -> Result<JobHandle<R::Value>, SubmitError<F>>
+    where
+        F: Fn(&JobCtx) -> R + Send + Sync + 'static,
+        R: IntoOutcome,
+        R::Value: Send + 'static,
+    {
+        self.hand_in(Many)
+    }
+}
+
+impl<F> Job<'_, F, OneAttempt> {
+    /// Hands it in.
+    ///
+    /// # Errors
+    /// [`SubmitError`] gives the closure back: the runtime shuts down, or is full.
+    pub fn submit<R>(self) -> Result<JobHandle<R::Value>, SubmitError<F>>
+    where
+        F: FnOnce(&JobCtx) -> R + Send + 'static,
+        R: IntoOutcome,
+        R::Value: Send + 'static,
+    {
+        self.hand_in(|closure| Once(Some(closure)))
+    }
+}
+
+/// Not all of many jobs were taken.
+#[derive(thiserror::Error)]
+#[error("{} jobs were taken, {} were not: {reason}", .taken.len(), .rest.len())]
+pub struct SubmitManyError<F, T> {
+    /// The handles of those that were taken.
+    pub taken: Vec<JobHandle<T>>,
+    /// The others, in their order.
+    pub rest: Vec<F>,
+    /// Why.
+    pub reason: SubmitError<()>,
+}
+
+impl<F, T> fmt::Debug for SubmitManyError<F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitManyError")
+            .field("taken", &self.taken.len())
+            .field("rest", &self.rest.len())
+            .field("reason", &self.reason)
+            .finish()
+    }
+}
+
+/// Hands in many jobs, and wakes workers once.
+#[expect(clippy::type_complexity, reason = "the error gives all of it back")]
+pub(crate) fn submit_many<F, R>(
+    shared: &Shared,
+    jobs: impl IntoIterator<Item = F>,
+) -> Result<Vec<JobHandle<R::Value>>, SubmitManyError<F, R::Value>>
+where
+    F: Fn(&JobCtx) -> R + Send + Sync + 'static,
+    R: IntoOutcome,
+    R::Value: Send + 'static,
+{
+    // The iterator is foreign code: it runs before anything is promised to anybody.
+    let mut jobs = jobs.into_iter().collect::<Vec<_>>().into_iter();
+    let mut taken = Vec::with_capacity(jobs.len());
+    let mut entries = Vec::with_capacity(jobs.len());
+    let mut reason = None;
+    while jobs.len() > 0 {
+        if shared.closing.has_begun() {
+            reason = Some(SubmitError::Closed(()));
+            break;
+        }
+        if !shared.one_more() {
+            reason = Some(SubmitError::Full(()));
+            break;
+        }
+        let Some(closure) = jobs.next() else { break };
+        let (job, handle) = JobRef::new(
+            Many(closure),
+            StateCell::new(State::Ready),
+            shared.next_id(),
+            Priority::Normal,
+            None,
+        );
+        entries.push(job);
+        taken.push(JobHandle::new(handle));
+    }
+    shared.push_all(entries);
+    match reason {
+        None => Ok(taken),
+        Some(reason) => Err(SubmitManyError { taken, rest: jobs.collect(), reason }),
+    }
+}
+
+impl<F, Kind> fmt::Debug for Job<'_, F, Kind> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("priority", &self.priority)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// A new job: Ready, or Suspended if it has a key.
+    fn take_in(&self, job: JobRef) {
+        let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) else {
+            return self.push(job);
+        };
+        if self.keys.admit(&serial.key, &job) {
+            // False: a shutdown was faster.
+            if job.state.resume() {
+                self.push(job);
+            } else {
+                self.stale(&job, None);
+            }
+        } else if self.closing.sees_begun() {
+            self.sweep();
+        }
+    }
+}

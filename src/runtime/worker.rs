@@ -1,0 +1,433 @@
+//! A worker thread: find a job, run an attempt, do what its end asks for.
+
+use core::cell::{Cell, RefCell};
+use core::ptr::{NonNull, null};
+use core::time::Duration;
+use std::sync::Arc;
+
+use crossbeam_deque::{Steal, Worker as Deque};
+
+use super::cell::{Failure, JobRef, Ran};
+use super::ctx::JobCtx;
+use super::error::{AttemptError, AttemptRecord};
+use super::events::Event;
+use super::members::{Crew, Member};
+use super::options::Priority;
+use super::seat::Seat;
+use super::shared::Shared;
+use super::state::{Lost, Start, State, Then};
+use super::token::FencingToken;
+use crate::clock::Timestamp;
+use crate::retry::Stop;
+use crate::sync::thread;
+
+/// Every so many turns the order of the queues is turned round, so that no queue starves another.
+const FAIR_TURN: u32 = 61;
+/// Jobs in a row from the slot of the job pushed last; then the others get a turn.
+const LIFO_STREAK: u32 = 3;
+/// Rounds of searching before a worker goes to sleep, each of which yields the processor.
+const SEARCH_ROUNDS: u32 = 24;
+/// Below this, an attempt timeout is measured from a precise clock reading.
+const PRECISE_BELOW: Duration = Duration::from_secs(1);
+
+crate::sync::thread_local! {
+    static LOCAL: Cell<*const Local> = const_cell();
+}
+
+fn const_cell() -> Cell<*const Local> {
+    Cell::new(null())
+}
+
+/// A worker, as its own thread sees it.
+pub(crate) struct Local {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) member: Arc<Member>,
+    deque: Deque<JobRef>,
+    tick: Cell<u32>,
+    streak: Cell<u32>,
+    /// Attempts that wait inside each other on this thread.
+    depth: Cell<usize>,
+    others: RefCell<(u64, Crew)>,
+    random: Cell<u64>,
+}
+
+/// Starts a worker thread and makes it a member.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<usize> {
+    let deque = Deque::new_fifo();
+    let index = shared.members.next_index();
+    let member = Arc::new(Member::new(index, deque.stealer()));
+    let mut builder = thread::Builder::new().name(format!("{}-{index}", shared.config.thread_name));
+    if let Some(size) = shared.config.stack_size {
+        builder = builder.stack_size(size);
+    }
+    let local = Local {
+        shared: Arc::clone(shared),
+        member: Arc::clone(&member),
+        deque,
+        tick: Cell::new(0),
+        streak: Cell::new(0),
+        depth: Cell::new(0),
+        others: RefCell::new((0, Arc::from([]))),
+        random: Cell::new(
+            shared.config.seed ^ (index as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93),
+        ),
+    };
+    shared.members.join(&member);
+    match builder.spawn(move || local.main()) {
+        // Detached: a stuck thread cannot be waited for, and the others are counted.
+        Ok(_) => Ok(index),
+        Err(error) => {
+            shared.members.part(&member, &shared.counters);
+            Err(error)
+        }
+    }
+}
+
+/// Calls `f` with this thread's worker, if it is one.
+pub(crate) fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+    let local = LOCAL.try_with(Cell::get).unwrap_or(null());
+    // SAFETY: set by `main` of this very thread for as long as the worker is on its stack.
+    f(unsafe { local.as_ref() })
+}
+
+/// Keeps a job on this thread if it is a worker of `shared`; else gives it back.
+pub(crate) fn push_local(shared: &Shared, job: JobRef) -> Option<JobRef> {
+    with_local(|local| match local {
+        Some(local) if core::ptr::eq(&raw const *local.shared, shared) => {
+            if let Some(older) = local.member.put_lifo(job) {
+                local.deque.push(older);
+            }
+            None
+        }
+        _ => Some(job),
+    })
+}
+
+impl Local {
+    fn main(self) {
+        LOCAL.with(|slot| slot.set(&raw const self));
+        let shared = Arc::clone(&self.shared);
+        if let Some(hook) = &shared.config.on_start {
+            shared.contained("start hook", || hook(self.member.index));
+        }
+        while self.turn() {}
+        if let Some(hook) = &shared.config.on_stop {
+            shared.contained("stop hook", || hook(self.member.index));
+        }
+        LOCAL.with(|slot| slot.set(null()));
+        self.leave();
+    }
+
+    /// One job, or one sleep. False: the thread ends.
+    fn turn(&self) -> bool {
+        if self.member.must_end() || self.shared.closing.has_begun() {
+            return false;
+        }
+        if let Some(job) = self.next() {
+            self.run(job);
+            return self.come_back();
+        }
+        let sleepers = &self.shared.sleepers;
+        sleepers.begin_search();
+        let found = loop {
+            if self.shared.closing.has_begun() {
+                break None;
+            }
+            if let Some(job) = self.search() {
+                break Some(job);
+            }
+            self.member.counters.parks.own();
+            sleepers.sleep(|| self.has_work() || self.shared.closing.has_begun());
+        };
+        sleepers.end_search();
+        if let Some(job) = found {
+            self.run(job);
+            return self.come_back();
+        }
+        true
+    }
+
+    /// After a job: is the thread still wanted?
+    fn come_back(&self) -> bool {
+        if !self.member.is_stuck() {
+            return true;
+        }
+        let goes_on = self.shared.members.come_back(&self.member);
+        self.member.counters.returned_workers.own();
+        self.shared.subscribers.tell(|| Event::WorkerReturned { worker: self.member.index });
+        goes_on
+    }
+
+    fn leave(self) {
+        let Self { shared, member, deque, .. } = self;
+        // What is left goes to the others; push sweeps if there are none any more.
+        while let Some(job) = member.take_lifo().or_else(|| deque.pop()) {
+            shared.push(job);
+        }
+        shared.members.part(&member, &shared.counters);
+        if shared.closing.has_begun() {
+            shared.bell.ring();
+        }
+    }
+
+    // --- finding --------------------------------------------------------------------------------
+
+    fn next(&self) -> Option<JobRef> {
+        let shared = &*self.shared;
+        if shared.is_paused() {
+            return None;
+        }
+        let tick = self.tick.get().wrapping_add(1);
+        self.tick.set(tick);
+        if tick.is_multiple_of(FAIR_TURN) {
+            let turned = if (tick / FAIR_TURN).is_multiple_of(2) {
+                [Priority::Low, Priority::Normal]
+            } else {
+                [Priority::Normal, Priority::Low]
+            };
+            if let Some(job) = turned.into_iter().find_map(|p| self.inject_one(p)) {
+                return Some(job);
+            }
+        }
+        if let Some(job) = self.inject_one(Priority::High) {
+            return Some(job);
+        }
+        if self.streak.get() < LIFO_STREAK
+            && let Some(job) = self.member.take_lifo()
+        {
+            self.streak.set(self.streak.get() + 1);
+            return Some(job);
+        }
+        self.streak.set(0);
+        self.deque
+            .pop()
+            .or_else(|| self.member.take_lifo())
+            .or_else(|| self.inject_batch())
+            .or_else(|| self.inject_one(Priority::Low))
+    }
+
+    fn inject_one(&self, priority: Priority) -> Option<JobRef> {
+        let injector = self.shared.injector(priority);
+        if injector.is_empty() {
+            return None;
+        }
+        loop {
+            match injector.steal() {
+                Steal::Success(job) => return Some(job),
+                Steal::Empty => return None,
+                Steal::Retry => {}
+            }
+        }
+    }
+
+    fn inject_batch(&self) -> Option<JobRef> {
+        let injector = self.shared.injector(Priority::Normal);
+        if injector.is_empty() {
+            return None;
+        }
+        loop {
+            match injector.steal_batch_and_pop(&self.deque) {
+                Steal::Success(job) => return Some(job),
+                Steal::Empty => return None,
+                Steal::Retry => {}
+            }
+        }
+    }
+
+    /// Looks everywhere, for a while.
+    fn search(&self) -> Option<JobRef> {
+        for round in 0..SEARCH_ROUNDS {
+            if let Some(job) = self.next() {
+                return Some(job);
+            }
+            if self.shared.is_paused() {
+                return None;
+            }
+            // The slots of others last: what lies there is about to be run where it is warm.
+            if let Some(job) = self.steal(round + 1 == SEARCH_ROUNDS) {
+                self.member.counters.steals.own();
+                return Some(job);
+            }
+            thread::yield_now();
+        }
+        None
+    }
+
+    fn steal(&self, slots: bool) -> Option<JobRef> {
+        let mut others = self.others.borrow_mut();
+        let (version, crew) = &mut *others;
+        self.shared.members.refresh(version, crew);
+        // A step of xorshift: where to begin need not be more random than that.
+        let mut random = self.random.get() | 1;
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        self.random.set(random);
+        let count = crew.len();
+        let first = if count == 0 { 0 } else { random as usize % count };
+        let turn = (0..count).map(|i| &crew[(first + i) % count]);
+        let mut turn = turn.filter(|other| !Arc::ptr_eq(other, &self.member));
+        if slots {
+            turn.find_map(|other| other.steal_any())
+        } else {
+            turn.find_map(|other| other.steal_into(&self.deque))
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        if self.shared.is_paused() {
+            return false;
+        }
+        let mut others = self.others.borrow_mut();
+        let (version, crew) = &mut *others;
+        self.shared.members.refresh(version, crew);
+        self.shared.has_injected() || crew.iter().any(|other| other.has_work())
+    }
+
+    // --- running --------------------------------------------------------------------------------
+
+    /// Runs one attempt of a job, if it is Ready.
+    pub(crate) fn run(&self, job: JobRef) {
+        let shared = &*self.shared;
+        match job.state.start() {
+            Start::Stale(_) => shared.stale(&job, Some(&self.member)),
+            Start::UsedUp => {
+                self.record(&job, 0, shared.clock.coarse(), 0, AttemptError::UsedUp);
+                shared.bury(&job, Stop::MaxAttempts, false, Some(&self.member));
+            }
+            Start::Run { epoch, attempt } => {
+                let depth = self.depth.get();
+                self.depth.set(depth + 1);
+                let left = if depth == 0 {
+                    self.attempt(&job, epoch, attempt, &self.member.seat)
+                } else {
+                    let seat = self.member.nested_seat(depth);
+                    self.attempt(&job, epoch, attempt, &seat)
+                };
+                self.depth.set(depth);
+                if left {
+                    // The driver holds our seat, and drops the reference for us.
+                    core::mem::forget(job);
+                }
+            }
+        }
+    }
+
+    /// One attempt. True: our reference is the driver's.
+    fn attempt(&self, job: &JobRef, epoch: u32, attempt: u32, seat: &Seat) -> bool {
+        let shared = &*self.shared;
+        self.member.counters.started.own();
+        let (began, deadline) = match shared.attempt_timeout(job) {
+            None => (shared.clock.coarse(), Timestamp::NEVER),
+            Some(timeout) if timeout < PRECISE_BELOW => {
+                let now = shared.clock.now();
+                (now, now.saturating_add(timeout))
+            }
+            Some(timeout) => {
+                let now = shared.clock.coarse();
+                (now, now.saturating_add(shared.clock.coarse_lag()).saturating_add(timeout))
+            }
+        };
+        seat.sit(job, epoch, deadline);
+        if !deadline.is_never() {
+            shared.bell.ring_for(deadline);
+        }
+        let token = match job.options.as_ref().and_then(|o| o.serial.as_ref()) {
+            Some(_) => shared.next_token(),
+            None => u64::from(epoch),
+        };
+        // SAFETY: the job outlives the call, and the context with it: our reference, which we give
+        // up after `stand` at the earliest.
+        let ctx = unsafe {
+            JobCtx::new(
+                NonNull::new_unchecked(job.as_raw()),
+                epoch,
+                attempt,
+                FencingToken::new(token),
+            )
+        };
+        // SAFETY: `start` gave us this epoch, and we have not left.
+        let ran = unsafe { job.attempt(&ctx) };
+        match ran {
+            Ran::Written => {
+                self.member.counters.succeeded.own();
+                let ended = job.state.publish(State::Succeeded, true);
+                shared.finish(job, ended, false);
+            }
+            Ran::Fenced => shared.late(job, attempt, &self.member),
+            Ran::Failed(failure) => self.failed(job, epoch, attempt, began, token, failure),
+            Ran::Snoozed(delay) if job.retryable() => self.snoozed(job, epoch, attempt, delay),
+            Ran::Snoozed(_) => {
+                let failure =
+                    Failure { cause: AttemptError::CannotSnooze, retryable: false, delay: None };
+                self.failed(job, epoch, attempt, began, token, failure);
+            }
+            Ran::Cancelled => {
+                // As if asked for from outside: the next step finds the request.
+                let _ = job.state.cancel(false);
+                self.snoozed(job, epoch, attempt, Duration::ZERO);
+            }
+        }
+        !seat.stand()
+    }
+
+    fn failed(
+        &self,
+        job: &JobRef,
+        epoch: u32,
+        attempt: u32,
+        began: Timestamp,
+        token: u64,
+        failure: Failure,
+    ) {
+        let shared = &*self.shared;
+        let Failure { cause, retryable, delay } = failure;
+        let decision = shared.decide(job, attempt, began, retryable, delay);
+        let then = if decision.is_ok() { Then::Retry } else { Then::Die };
+        let lost = job.state.fail(epoch, then);
+        if matches!(lost, Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_)) {
+            self.record(job, attempt, began, token, cause);
+        } else {
+            // The error is foreign, and nobody will see it.
+            shared.contained("drop of an error", move || drop(cause));
+        }
+        match (lost, decision) {
+            (Lost::Backoff { epoch }, Ok(delay)) => {
+                shared.retry(job.clone(), epoch, attempt + 1, delay, Some(&self.member));
+            }
+            (Lost::Dying, Err(stop)) => shared.bury(job, stop, true, Some(&self.member)),
+            (Lost::Cancelled(ended), _) => shared.cancelled(job, ended, Some(&self.member)),
+            (Lost::Fenced, _) => shared.late(job, attempt, &self.member),
+            (Lost::Backoff { .. } | Lost::Dying | Lost::Alive, _) => {
+                unreachable!("`fail` does what it was told to")
+            }
+        }
+    }
+
+    fn snoozed(&self, job: &JobRef, epoch: u32, attempt: u32, delay: Duration) {
+        let shared = &*self.shared;
+        match job.state.fail(epoch, Then::Snooze) {
+            Lost::Backoff { epoch } => {
+                self.member.counters.snoozed.own();
+                shared.arm(job.clone(), epoch, delay);
+            }
+            Lost::Cancelled(ended) => shared.cancelled(job, ended, Some(&self.member)),
+            Lost::Fenced => shared.late(job, attempt, &self.member),
+            Lost::Dying | Lost::Alive => unreachable!("`fail` does what it was told to"),
+        }
+    }
+
+    fn record(
+        &self,
+        job: &JobRef,
+        number: u32,
+        started: Timestamp,
+        token: u64,
+        cause: AttemptError,
+    ) {
+        let ended = self.shared.clock.now();
+        let token = FencingToken::new(token);
+        let record = AttemptRecord { number, token, started, ended, cause };
+        self.shared.record(job, record, Some(&self.member));
+    }
+}
