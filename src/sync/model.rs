@@ -62,6 +62,20 @@ pub(crate) mod thread {
     }
 }
 
+/// A plain lock for slow paths below the room `lock`: loom's, which never poisons.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) use loom::sync::Arc;
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

@@ -132,6 +132,21 @@ pub(crate) mod thread {
     };
 }
 
+/// A plain lock for slow paths below the room `lock`. A panic inside does not poison it: its users
+/// leave what it guards whole between any two of their steps.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) use std::sync::Arc;
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

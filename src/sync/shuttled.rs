@@ -152,6 +152,21 @@ pub(crate) mod thread {
     };
 }
 
+/// A plain lock for slow paths below the room `lock`. A panic inside does not poison it.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) use shuttle::sync::Arc;
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

@@ -3,6 +3,7 @@
 use crate::harness::Model;
 
 pub mod clock;
+pub mod lease;
 pub mod lock;
 pub mod specimen;
 pub mod wait;
@@ -10,5 +11,5 @@ pub mod wait;
 /// Every model of every room.
 #[must_use]
 pub fn all() -> Vec<Model> {
-    [clock::MODELS, lock::MODELS, specimen::MODELS, wait::MODELS].concat()
+    [clock::MODELS, lease::MODELS, lock::MODELS, specimen::MODELS, wait::MODELS].concat()
 }

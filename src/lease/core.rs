@@ -1,0 +1,471 @@
+//! The transitions, each as one call that has settled what it reports.
+
+use core::hash::Hash;
+use core::time::Duration;
+
+use super::error::{AcquireError, Lost, RenewError};
+use super::event::{Events, LeaseEvent, LeaseEventKind};
+use super::index::{Closed, Index, Replaced};
+use super::request::{LeaseRequest, Note};
+use super::slot::{NOTED, Slot, SlotRef};
+use super::ticks::Ticks;
+use super::word::{Ended, State, Word};
+use super::{FencingToken, Label};
+use crate::clock::Clock;
+
+/// What a table's handles and guards share.
+pub(super) struct Core<K, V, C> {
+    pub(super) ticks: Ticks<C>,
+    pub(super) index: Index<K, V, C>,
+    pub(super) events: Events<K>,
+    /// The last epoch that is granted in a slot.
+    pub(super) epoch_limit: u64,
+}
+
+/// A grant that was just made, or found by its request id.
+pub(super) struct Granted<K, V, C> {
+    /// The slot, if it is not the one that was asked.
+    pub(super) moved: Option<SlotRef<K, V, C>>,
+    pub(super) word: Word,
+    /// The value, where the guard must not write in place: somebody else may hold the same token.
+    pub(super) sharing: Option<(V, u64)>,
+}
+
+/// Where a grant stands.
+pub(super) enum Standing<K, V, C> {
+    /// It is running, by this word.
+    Held(Word),
+    /// It is running in another slot: somebody with the same token published there.
+    Moved(SlotRef<K, V, C>),
+}
+
+/// What becomes of the lease when its draft is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Keep,
+    Release,
+}
+
+impl<K, V, C> Core<K, V, C>
+where
+    K: Hash + Eq + Clone,
+    V: Clone,
+    C: Clock,
+{
+    /// The key's slot now, for somebody who read `Gone` in an older one.
+    pub(super) fn follow(&self, key: &K) -> Result<SlotRef<K, V, C>, AcquireError> {
+        match self.index.find(key) {
+            Ok(Some(slot)) => Ok(slot),
+            Ok(None) => Err(AcquireError::NoSuchKey),
+            Err(Closed) => Err(AcquireError::Closed),
+        }
+    }
+
+    /// The deadline of a lease that starts now.
+    #[inline]
+    pub(super) fn deadline(&self, ttl: Duration) -> Result<u64, AcquireError> {
+        self.ticks
+            .deadline(ttl)
+            .ok_or_else(|| AcquireError::TtlOutOfRange { max: self.ticks.longest() })
+    }
+
+    /// Grants the key of `slot`, or says who has it.
+    #[inline]
+    pub(super) fn acquire(
+        &self,
+        slot: &Slot<K, V, C>,
+        request: LeaseRequest,
+    ) -> Result<Granted<K, V, C>, AcquireError> {
+        let word = slot.word.peek();
+        if word.is_clean() && word.epoch() < self.epoch_limit {
+            let next = word.granted(self.deadline(request.ttl)?);
+            if slot.word.swap_if(word, next) {
+                let granted = Granted { moved: None, word: next, sharing: None };
+                if request.note.is_some() || self.events.are_heard() {
+                    self.announce(slot, next, request.note);
+                }
+                return Ok(granted);
+            }
+        }
+        self.acquire_slow(slot, request)
+    }
+
+    #[cold]
+    fn acquire_slow(
+        &self,
+        slot: &Slot<K, V, C>,
+        mut request: LeaseRequest,
+    ) -> Result<Granted<K, V, C>, AcquireError> {
+        let mut moved: Option<SlotRef<K, V, C>> = None;
+        loop {
+            let slot = moved.as_deref().unwrap_or(slot);
+            let word = slot.word.load();
+            match word.state() {
+                State::Gone => {
+                    moved = Some(self.follow(&slot.key)?);
+                    continue;
+                }
+                State::Held | State::Pending => {
+                    if let Some(same) = self.same_request(slot, word, &request) {
+                        match same {
+                            Some(sharing) => {
+                                return Ok(Granted { word, sharing: Some(sharing), moved });
+                            }
+                            None => continue,
+                        }
+                    }
+                    if !self.may_take_over(word) {
+                        return Err(self.held(slot, word));
+                    }
+                    // Reported, and so made so, before the next grant: an audit reads in order.
+                    let _ = self.end(slot, word, Ended::Expired, None);
+                    continue;
+                }
+                State::Free => {}
+            }
+            let deadline = self.deadline(request.ttl)?;
+            let in_place =
+                word.epoch() < self.epoch_limit && (word.is_clean() || Slot::<K, V, C>::PURE);
+            if in_place {
+                let next = word.granted(deadline);
+                if slot.word.swap_if(word, next) {
+                    self.announce(slot, next, request.note.take());
+                    return Ok(Granted { word: next, sharing: None, moved });
+                }
+                continue;
+            }
+            let next = Word::held(deadline);
+            let base = slot.base.saturating_add(word.epoch() + 1);
+            if let Some(fresh) = self.move_to(slot, word, next, base) {
+                self.announce(&fresh, next, request.note.take());
+                return Ok(Granted { word: next, sharing: None, moved: Some(fresh) });
+            }
+        }
+    }
+
+    /// Moves the key, with its value, to a fresh slot that starts with `next`; `None` if the word
+    /// was no longer `seen`.
+    pub(super) fn move_to(
+        &self,
+        slot: &Slot<K, V, C>,
+        seen: Word,
+        next: Word,
+        base: u64,
+    ) -> Option<SlotRef<K, V, C>> {
+        let (value, version) = {
+            let pinned = slot.pin()?;
+            if pinned.word() != seen {
+                return None;
+            }
+            // Foreign code, with no lock held; the pin sends writers elsewhere and is undone if this
+            // panics.
+            (pinned.value().clone(), pinned.version())
+        };
+        let fresh = Slot::new(slot.core.clone(), slot.key.clone(), base, next, value, version);
+        match self.index.replace(slot, seen, fresh) {
+            Replaced::Yes(fresh) => Some(fresh),
+            Replaced::No(_) => None,
+        }
+    }
+
+    /// The value for one who asks again with the request id of the running grant. `None`: this is
+    /// not that. `Some(None)`: the word moved meanwhile.
+    fn same_request(
+        &self,
+        slot: &Slot<K, V, C>,
+        word: Word,
+        request: &LeaseRequest,
+    ) -> Option<Option<(V, u64)>> {
+        let id = request.note.as_ref()?.request_id?;
+        if word.state() != State::Held || slot.flags() & NOTED == 0 {
+            return None;
+        }
+        let token = slot.token(word);
+        let same = self.index.noted(&slot.key, token, |note| note.request_id == Some(id));
+        if same != Some(true) || !self.ticks.is_before(word.tick()) {
+            return None;
+        }
+        Some(
+            self.snapshot(slot)
+                .filter(|(now, _, _)| now.is_term_of(word.epoch()))
+                .map(|(_, value, version)| (value, version)),
+        )
+    }
+
+    /// A copy of the current value, with the word that named it; `None` if the slot is gone.
+    pub(super) fn snapshot(&self, slot: &Slot<K, V, C>) -> Option<(Word, V, u64)> {
+        let pinned = slot.pin()?;
+        // Foreign code, as in `move_to`.
+        let value = pinned.value().clone();
+        Some((pinned.word(), value, pinned.version()))
+    }
+
+    /// Whether a term is so long over that anybody may end it.
+    pub(super) fn may_take_over(&self, word: Word) -> bool {
+        self.ticks.is_after(word.tick())
+    }
+
+    #[cold]
+    fn held(&self, slot: &Slot<K, V, C>, word: Word) -> AcquireError {
+        let token = slot.token(word);
+        let noted = slot.flags() & NOTED != 0;
+        AcquireError::Held {
+            retry_after: self.ticks.retry_after(word.tick()),
+            token,
+            owner: noted.then(|| self.index.owner(&slot.key, token)).flatten(),
+        }
+    }
+
+    /// Ends a term from outside; false if the word was no longer `seen`.
+    #[must_use]
+    pub(super) fn end(
+        &self,
+        slot: &Slot<K, V, C>,
+        seen: Word,
+        how: Ended,
+        reason: Option<Label>,
+    ) -> bool {
+        if !slot.word.swap_if(seen, seen.over(how)) {
+            return false;
+        }
+        let kind = match how {
+            Ended::Expired => LeaseEventKind::Expired,
+            Ended::Revoked => LeaseEventKind::Revoked,
+            Ended::SessionClosed => LeaseEventKind::SessionEnded,
+            Ended::Released | Ended::ReleasedByToken => LeaseEventKind::Released,
+        };
+        self.settled(slot, slot.token(seen), kind, reason);
+        true
+    }
+
+    /// Where the grant of `epoch` in `slot` stands, at a time read in this call. A grant that is
+    /// reported lost has been made so.
+    #[inline]
+    pub(super) fn standing(
+        &self,
+        slot: &Slot<K, V, C>,
+        epoch: u64,
+    ) -> Result<Standing<K, V, C>, Lost> {
+        let word = slot.word.load();
+        if word.epoch() == epoch && word.state() == State::Held && self.ticks.is_before(word.tick())
+        {
+            return Ok(Standing::Held(word));
+        }
+        self.standing_slow(slot, epoch)
+    }
+
+    #[cold]
+    fn standing_slow(&self, slot: &Slot<K, V, C>, epoch: u64) -> Result<Standing<K, V, C>, Lost> {
+        loop {
+            let word = slot.word.load();
+            if word.is_gone() {
+                return self.standing_elsewhere(slot, epoch);
+            }
+            if word.epoch() != epoch {
+                return Err(Lost::Superseded { by: slot.token(word) });
+            }
+            match word.state() {
+                State::Held | State::Pending => {
+                    if !self.ticks.is_before(word.tick()) {
+                        // A failed exchange looks at word and clock again.
+                        if self.end(slot, word, Ended::Expired, None) {
+                            return Err(Lost::Expired);
+                        }
+                    } else if word.state() == State::Pending {
+                        return Err(Lost::HandedOff);
+                    } else {
+                        return Ok(Standing::Held(word));
+                    }
+                }
+                State::Free | State::Gone => return Err(lost_by(word.ended())),
+            }
+        }
+    }
+
+    /// The slot is gone: the key moved, perhaps with this very grant, or was removed.
+    fn standing_elsewhere(
+        &self,
+        slot: &Slot<K, V, C>,
+        epoch: u64,
+    ) -> Result<Standing<K, V, C>, Lost> {
+        let token = FencingToken::of(slot.base, epoch);
+        loop {
+            let Ok(now) = self.follow(&slot.key) else { return Err(Lost::Removed) };
+            let word = now.word.load();
+            if word.is_gone() {
+                continue;
+            }
+            let Some(epoch) = now.epoch_of(token) else {
+                return Err(Lost::Superseded { by: now.token(word) });
+            };
+            return match self.standing(&now, epoch)? {
+                Standing::Held(_) => Ok(Standing::Moved(now)),
+                moved @ Standing::Moved(_) => Ok(moved),
+            };
+        }
+    }
+
+    /// Renews the grant of `epoch` in `slot`. Gives the slot in which it was found, if another.
+    #[inline]
+    pub(super) fn renew(
+        &self,
+        slot: &Slot<K, V, C>,
+        epoch: u64,
+        ttl: Duration,
+    ) -> Result<(), RenewError> {
+        let mut moved: Option<SlotRef<K, V, C>> = None;
+        let mut epoch = epoch;
+        loop {
+            let slot = moved.as_deref().unwrap_or(slot);
+            let word = match self.standing(slot, epoch)? {
+                Standing::Held(word) => word,
+                Standing::Moved(now) => {
+                    let token = FencingToken::of(slot.base, epoch);
+                    epoch = now.epoch_of(token).unwrap_or(epoch);
+                    moved = Some(now);
+                    continue;
+                }
+            };
+            if word.tick() == super::word::TICK_SESSION {
+                return Err(RenewError::InSession);
+            }
+            let Some(until) = self.ticks.deadline(ttl) else {
+                return Err(RenewError::TtlOutOfRange { max: self.ticks.longest() });
+            };
+            if slot.word.swap_if(word, word.renewed(until)) {
+                if self.events.are_heard() {
+                    self.tell(slot, slot.token(word), LeaseEventKind::Renewed, None, None);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Releases the grant of `epoch` in `slot`, by its only guard (`Ended::Released`) or by token.
+    #[inline]
+    pub(super) fn release(
+        &self,
+        slot: &Slot<K, V, C>,
+        epoch: u64,
+        how: Ended,
+        kind: LeaseEventKind,
+    ) -> super::Release {
+        let word = slot.word.peek();
+        if word.is_term_of(epoch) && slot.word.swap_if(word, word.over(how)) {
+            self.settled(slot, slot.token(word), kind, None);
+            return super::Release::Released;
+        }
+        self.release_slow(slot, epoch, how, kind)
+    }
+
+    #[cold]
+    fn release_slow(
+        &self,
+        slot: &Slot<K, V, C>,
+        epoch: u64,
+        how: Ended,
+        kind: LeaseEventKind,
+    ) -> super::Release {
+        use super::Release;
+        let token = FencingToken::of(slot.base, epoch);
+        let mut moved: Option<SlotRef<K, V, C>> = None;
+        loop {
+            let here = moved.as_deref().unwrap_or(slot);
+            let word = here.word.load();
+            if word.is_gone() {
+                match self.follow(&here.key) {
+                    Ok(now) => moved = Some(now),
+                    Err(_) => return Release::Lost(Lost::Removed),
+                }
+                continue;
+            }
+            let Some(epoch) = here.epoch_of(token).filter(|epoch| *epoch == word.epoch()) else {
+                return Release::Lost(Lost::Superseded { by: here.token(word) });
+            };
+            if word.is_term_of(epoch) {
+                // A guard that finds its term in another slot was joined by one that moved it.
+                let how = if moved.is_some() { Ended::ReleasedByToken } else { how };
+                if here.word.swap_if(word, word.over(how)) {
+                    self.settled(here, token, kind, None);
+                    return Release::Released;
+                }
+                continue;
+            }
+            return match word.ended() {
+                Ended::Released | Ended::ReleasedByToken => Release::AlreadyReleased,
+                other => Release::Lost(lost_by(other)),
+            };
+        }
+    }
+
+    /// A term ended: tells whoever wants to know. Called with the word settled.
+    #[inline]
+    pub(super) fn settled(
+        &self,
+        slot: &Slot<K, V, C>,
+        token: FencingToken,
+        kind: LeaseEventKind,
+        reason: Option<Label>,
+    ) {
+        if slot.flags() & NOTED != 0 || self.events.are_heard() {
+            self.settled_slow(slot, token, kind, reason);
+        }
+    }
+
+    #[cold]
+    fn settled_slow(
+        &self,
+        slot: &Slot<K, V, C>,
+        token: FencingToken,
+        kind: LeaseEventKind,
+        reason: Option<Label>,
+    ) {
+        let note = if slot.flags() & NOTED != 0 { self.index.take_note(slot, token) } else { None };
+        if self.events.are_heard() {
+            let owner = note.and_then(|note| note.owner);
+            self.tell(slot, token, kind, owner, reason);
+        }
+    }
+
+    #[cold]
+    fn announce(&self, slot: &Slot<K, V, C>, word: Word, note: Option<Box<Note>>) {
+        let token = slot.token(word);
+        let (owner, reason) = match &note {
+            Some(note) => (note.owner.clone(), note.reason.clone()),
+            None => (None, None),
+        };
+        if let Some(note) = note {
+            self.index.note(slot, token, *note);
+        }
+        if self.events.are_heard() {
+            self.tell(slot, token, LeaseEventKind::Acquired, owner, reason);
+        }
+    }
+
+    /// Reports what is settled.
+    #[cold]
+    pub(super) fn tell(
+        &self,
+        slot: &Slot<K, V, C>,
+        token: FencingToken,
+        kind: LeaseEventKind,
+        owner: Option<Label>,
+        reason: Option<Label>,
+    ) {
+        let owner = owner.or_else(|| {
+            (slot.flags() & NOTED != 0).then(|| self.index.owner(&slot.key, token)).flatten()
+        });
+        let at = self.ticks.clock().now();
+        self.events.tell(LeaseEvent { key: slot.key.clone(), token, kind, owner, reason, at });
+    }
+}
+
+/// Why a term that ended so is lost to its guard.
+pub(super) fn lost_by(ended: Ended) -> Lost {
+    match ended {
+        Ended::Released | Ended::ReleasedByToken => Lost::Released,
+        Ended::Expired => Lost::Expired,
+        Ended::Revoked => Lost::Revoked,
+        Ended::SessionClosed => Lost::SessionEnded,
+    }
+}

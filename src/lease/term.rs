@@ -1,0 +1,436 @@
+//! What a guard knows of its term, and what it does with it: the one implementation behind
+//! [`Lease`](super::Lease), [`OwnedLease`](super::OwnedLease) and [`Handoff`](super::Handoff).
+
+use core::cell::Cell;
+use core::time::Duration;
+
+use super::core::{Granted, Standing, Then};
+use super::error::{Lost, Refusal, Release, RenewError};
+use super::event::LeaseEventKind;
+use super::index::Replaced;
+use super::slot::{Slot, SlotRef};
+use super::word::{Ended, State, Word};
+use super::{FencingToken, LeaseKey, LeaseValue};
+use crate::clock::Clock;
+
+/// A grant, as its guard holds it. The slot is always the one that the grant was made in or last
+/// moved to; the guard that owns the term passes it in.
+pub(super) struct Term<V> {
+    epoch: u64,
+    /// The entry that this term read or published last.
+    at: usize,
+    version: u64,
+    /// What is written and not yet published.
+    draft: Option<V>,
+    /// The value, of a term that another guard may hold as well. Such a term never touches an entry
+    /// in place.
+    copy: Option<V>,
+    sharing: bool,
+    /// Sticky: what was reported lost stays lost.
+    lost: Cell<Option<Lost>>,
+    /// Whether dropping the guard is to release the key.
+    open: bool,
+}
+
+/// A publication that was made.
+pub(super) struct Published<K, V, C> {
+    /// The slot that the key moved to.
+    pub(super) moved: Option<SlotRef<K, V, C>>,
+}
+
+impl<V: LeaseValue> Term<V> {
+    /// The term of a grant in `slot`.
+    #[inline]
+    pub(super) fn new<K, C>(slot: &Slot<K, V, C>, word: Word, sharing: Option<(V, u64)>) -> Self {
+        let at = word.index();
+        let (copy, version, sharing) = match sharing {
+            Some((value, version)) => (Some(value), version, true),
+            // A value without bytes is never published.
+            None if Slot::<K, V, C>::PURE => (None, 0, false),
+            // SAFETY: this is the guard of the term that `word` grants in this slot.
+            None => (None, unsafe { slot.version(at) }, false),
+        };
+        Self {
+            epoch: word.epoch(),
+            at,
+            version,
+            draft: None,
+            copy,
+            sharing,
+            lost: Cell::new(None),
+            open: true,
+        }
+    }
+
+    #[inline]
+    pub(super) fn token<K, C>(&self, slot: &Slot<K, V, C>) -> FencingToken {
+        FencingToken::of(slot.base, self.epoch)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The draft, or else the value.
+    #[inline]
+    pub(super) fn value<'s, K, C>(&'s self, slot: &'s Slot<K, V, C>) -> &'s V {
+        match (&self.draft, &self.copy) {
+            (Some(value), _) | (None, Some(value)) => value,
+            // SAFETY: this guard's term was granted in this slot, or moved to it, with `at` current;
+            // it is alone with its epoch (not sharing) and has not let go, for it is still here.
+            (None, None) => unsafe { slot.value(self.at) },
+        }
+    }
+
+    /// The draft, made from the value at the first call.
+    pub(super) fn value_mut<K, C>(&mut self, slot: &Slot<K, V, C>) -> &mut V {
+        if self.draft.is_none() {
+            self.draft = Some(self.value(slot).clone());
+        }
+        // Filled on the line above where it was empty.
+        self.draft.get_or_insert_with(|| unreachable!("the draft was made above"))
+    }
+
+    pub(super) fn set_draft(&mut self, value: V) -> Option<V> {
+        self.draft.replace(value)
+    }
+
+    pub(super) fn has_draft(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    pub(super) fn take_draft(&mut self) -> Option<V> {
+        self.draft.take()
+    }
+
+    fn how_released(&self) -> Ended {
+        if self.sharing { Ended::ReleasedByToken } else { Ended::Released }
+    }
+
+    /// Whether the grant is current, at a time read in this call.
+    #[inline]
+    pub(super) fn check<K: LeaseKey, C: Clock>(&self, slot: &Slot<K, V, C>) -> Result<(), Lost> {
+        if let Some(lost) = self.lost.get() {
+            return Err(lost);
+        }
+        match slot.core.standing(slot, self.epoch) {
+            Ok(_) => Ok(()),
+            Err(lost) => Err(self.lose(lost)),
+        }
+    }
+
+    fn lose(&self, lost: Lost) -> Lost {
+        self.lost.set(Some(lost));
+        lost
+    }
+
+    /// How long the lease lasts; zero if it is lost.
+    pub(super) fn remaining<K: LeaseKey, C: Clock>(&self, slot: &Slot<K, V, C>) -> Duration {
+        if self.lost.get().is_some() {
+            return Duration::ZERO;
+        }
+        let ticks = &slot.core.ticks;
+        match slot.core.standing(slot, self.epoch) {
+            Ok(Standing::Held(word)) => ticks.until(word.tick()),
+            Ok(Standing::Moved(now)) => {
+                let word = now.word.load();
+                if now.token(word) == self.token(slot) && word.state() == State::Held {
+                    ticks.until(word.tick())
+                } else {
+                    Duration::ZERO
+                }
+            }
+            Err(lost) => {
+                self.lose(lost);
+                Duration::ZERO
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn renew<K: LeaseKey, C: Clock>(
+        &self,
+        slot: &Slot<K, V, C>,
+        ttl: Duration,
+    ) -> Result<(), RenewError> {
+        if let Some(lost) = self.lost.get() {
+            return Err(lost.into());
+        }
+        slot.core.renew(slot, self.epoch, ttl).inspect_err(|refused| {
+            if let RenewError::Lost(lost) = refused {
+                self.lose(*lost);
+            }
+        })
+    }
+
+    /// Publishes the draft, if there is one, and keeps or releases the lease, in one step.
+    #[inline]
+    pub(super) fn publish<K: LeaseKey, C: Clock>(
+        &mut self,
+        slot: &Slot<K, V, C>,
+        then: Then,
+    ) -> Result<Published<K, V, C>, Refusal> {
+        let done = match self.lost.get() {
+            Some(lost) => Err(Refusal::Lost(lost)),
+            None => self.publish_now(slot, then),
+        };
+        match &done {
+            Ok(_) if then == Then::Release => {
+                self.open = false;
+                // The term is over in the slot where it was published; it took its labels along.
+                slot.core.settled(slot, self.token(slot), LeaseEventKind::Committed, None);
+            }
+            Ok(_) => {
+                if slot.core.events.are_heard() {
+                    let token = self.token(slot);
+                    slot.core.tell(slot, token, LeaseEventKind::Checkpointed, None, None);
+                }
+            }
+            Err(why) => self.refused(slot, *why),
+        }
+        done
+    }
+
+    #[cold]
+    fn refused<K: LeaseKey, C: Clock>(&self, slot: &Slot<K, V, C>, why: Refusal) {
+        if let Refusal::Lost(lost) = why {
+            self.lose(lost);
+        }
+        if slot.core.events.are_heard() {
+            slot.core.tell(slot, self.token(slot), LeaseEventKind::CommitRefused, None, None);
+        }
+    }
+
+    #[inline]
+    fn publish_now<K: LeaseKey, C: Clock>(
+        &mut self,
+        slot: &Slot<K, V, C>,
+        then: Then,
+    ) -> Result<Published<K, V, C>, Refusal> {
+        let core = &*slot.core;
+        loop {
+            let mut word = match core.standing(slot, self.epoch)? {
+                Standing::Held(word) => word,
+                // Whoever moved the key with this token in it published there.
+                Standing::Moved(_) => return Err(Refusal::VersionChanged),
+            };
+            if Slot::<K, V, C>::PURE || self.draft.is_none() {
+                match then {
+                    Then::Keep => return Ok(Published { moved: None }),
+                    Then::Release => {
+                        if slot.word.swap_if(word, word.over(self.how_released())) {
+                            return Ok(Published { moved: None });
+                        }
+                        continue;
+                    }
+                }
+            }
+            let spare = 1 - self.at;
+            if self.sharing || !slot.is_unpinned(spare) {
+                match self.publish_elsewhere(slot, then)? {
+                    Some(done) => return Ok(done),
+                    None => continue,
+                }
+            }
+            let Some(value) = self.draft.take() else { continue };
+            // SAFETY: this term is alone with its epoch (not sharing) and open; `spare` is not the
+            // entry it read or published last, and nobody has it pinned.
+            let old = unsafe { slot.stage(spare, value, self.version + 1) };
+            loop {
+                let next = match then {
+                    Then::Keep => word.published(),
+                    Then::Release => word.published().over(Ended::Released),
+                };
+                if slot.word.swap_if(word, next) {
+                    self.at = spare;
+                    self.version += 1;
+                    // Foreign code: the value before the last, dropped with everything settled.
+                    drop(old);
+                    return Ok(Published { moved: None });
+                }
+                // The word and the clock again: a renewal by the session or by the token moved it.
+                match core.standing(slot, self.epoch) {
+                    Ok(Standing::Held(now)) => word = now,
+                    Ok(Standing::Moved(_)) | Err(_) => break,
+                }
+            }
+            // SAFETY: staged above and not published.
+            self.draft = Some(unsafe { slot.unstage(spare, old) });
+        }
+    }
+
+    /// Publishes by moving the key to a fresh slot: somebody may hold the same token, or a reader is
+    /// still at the entry that would be written. `None` if the word moved meanwhile.
+    #[cold]
+    fn publish_elsewhere<K: LeaseKey, C: Clock>(
+        &mut self,
+        slot: &Slot<K, V, C>,
+        then: Then,
+    ) -> Result<Option<Published<K, V, C>>, Refusal> {
+        let core = &*slot.core;
+        // Pinned to the end: the current entry cannot be written twice meanwhile, so a word that is
+        // bit for bit the same names the same version.
+        let Some(pinned) = slot.pin() else { return Ok(None) };
+        let word = pinned.word();
+        if word.epoch() != self.epoch
+            || word.state() != State::Held
+            || !core.ticks.is_before(word.tick())
+        {
+            return Ok(None);
+        }
+        if pinned.version() != self.version {
+            return Err(Refusal::VersionChanged);
+        }
+        let Some(value) = self.draft.take() else { return Ok(None) };
+        let next = match then {
+            Then::Keep => Word::held(word.tick()),
+            Then::Release => Word::free(),
+        };
+        let base = self.token(slot).number();
+        let version = self.version + 1;
+        let fresh = Slot::new(slot.core.clone(), slot.key.clone(), base, next, value, version);
+        match core.index.replace(slot, word, fresh) {
+            Replaced::Yes(fresh) => {
+                self.version = version;
+                Ok(Some(Published { moved: Some(fresh) }))
+            }
+            Replaced::No(fresh) => {
+                self.draft = Some(fresh.into_value());
+                Ok(None)
+            }
+        }
+    }
+
+    /// The term goes on in the slot that its own publication or hand-off made.
+    pub(super) fn moved_here(&mut self) {
+        self.epoch = 0;
+        self.at = 0;
+        self.sharing = false;
+        self.copy = None;
+    }
+
+    /// Gives the key back. Idempotent: only an open term does anything.
+    pub(super) fn release<K: LeaseKey, C: Clock>(
+        &mut self,
+        slot: &Slot<K, V, C>,
+        kind: LeaseEventKind,
+    ) -> Release {
+        self.open = false;
+        slot.core.release(slot, self.epoch, self.how_released(), kind)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The term goes on without a guard.
+    pub(super) fn leave(&mut self) {
+        self.open = false;
+    }
+
+    /// Hands the lease off under the next token, to be accepted within `within`. Gives the slot that
+    /// the key moved to, if the epochs of this one are used up.
+    pub(super) fn offer<K: LeaseKey, C: Clock>(
+        &mut self,
+        slot: &Slot<K, V, C>,
+        within: Duration,
+    ) -> Result<Option<SlotRef<K, V, C>>, RenewError> {
+        if let Some(lost) = self.lost.get() {
+            return Err(lost.into());
+        }
+        let core = &*slot.core;
+        loop {
+            let word = match core.standing(slot, self.epoch) {
+                Ok(Standing::Held(word)) => word,
+                Ok(Standing::Moved(_)) => return Err(Lost::HandedOff.into()),
+                Err(lost) => return Err(self.lose(lost).into()),
+            };
+            let Some(until) = core.ticks.deadline(within) else {
+                return Err(RenewError::TtlOutOfRange { max: core.ticks.longest() });
+            };
+            if word.epoch() < core.epoch_limit && !self.sharing {
+                if slot.word.swap_if(word, word.offered(until)) {
+                    core.settled(slot, slot.token(word), LeaseEventKind::HandedOff, None);
+                    self.epoch += 1;
+                    return Ok(None);
+                }
+                continue;
+            }
+            // The epochs are used up, or another guard may still use this slot's entries.
+            let base = slot.base.saturating_add(word.epoch() + 1);
+            if let Some(fresh) = core.move_to(slot, word, Word::pending(until), base) {
+                core.settled(slot, slot.token(word), LeaseEventKind::HandedOff, None);
+                self.moved_here();
+                return Ok(Some(fresh));
+            }
+        }
+    }
+
+    /// Accepts what was handed off: the same token, a fresh deadline.
+    pub(super) fn accept<K: LeaseKey, C: Clock>(
+        &mut self,
+        slot: &Slot<K, V, C>,
+        ttl: Duration,
+    ) -> Result<(), RenewError> {
+        let core = &*slot.core;
+        loop {
+            let word = slot.word.load();
+            if !word.is_term_of(self.epoch) || word.state() != State::Pending {
+                return match core.standing(slot, self.epoch) {
+                    // Only `accept` makes a pending term a held one, and it consumes the hand-off.
+                    Ok(_) => Err(Lost::HandedOff.into()),
+                    Err(lost) => Err(self.lose(lost).into()),
+                };
+            }
+            if !core.ticks.is_before(word.tick()) {
+                if core.end(slot, word, Ended::Expired, None) {
+                    return Err(self.lose(Lost::Expired).into());
+                }
+                continue;
+            }
+            let Some(until) = core.ticks.deadline(ttl) else {
+                return Err(RenewError::TtlOutOfRange { max: core.ticks.longest() });
+            };
+            if slot.word.swap_if(word, word.accepted(until)) {
+                if core.events.are_heard() {
+                    core.tell(slot, slot.token(word), LeaseEventKind::Accepted, None, None);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// The term of a resumed token.
+    pub(super) fn shared(word: Word, value: V, version: u64) -> Self {
+        Self {
+            epoch: word.epoch(),
+            at: word.index(),
+            version,
+            draft: None,
+            copy: Some(value),
+            sharing: true,
+            lost: Cell::new(None),
+            open: true,
+        }
+    }
+
+    /// This term for another guard, which takes over; this one is closed.
+    pub(super) fn hand_over(&mut self) -> Self {
+        self.open = false;
+        Self {
+            epoch: self.epoch,
+            at: self.at,
+            version: self.version,
+            draft: self.draft.take(),
+            copy: self.copy.take(),
+            sharing: self.sharing,
+            lost: Cell::new(self.lost.get()),
+            open: true,
+        }
+    }
+
+    /// The term of a fresh grant.
+    pub(super) fn of<K, C>(slot: &Slot<K, V, C>, granted: Granted<K, V, C>) -> Self {
+        Self::new(slot, granted.word, granted.sharing)
+    }
+}
