@@ -166,7 +166,6 @@ impl<T> Mutex<T> {
     }
 }
 
-
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) use shuttle::sync::Arc;
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
