@@ -5,11 +5,13 @@ use crate::harness::Model;
 pub mod clock;
 pub mod lease;
 pub mod lock;
+pub mod promise;
 pub mod specimen;
 pub mod wait;
 
 /// Every model of every room.
 #[must_use]
 pub fn all() -> Vec<Model> {
-    [clock::MODELS, lease::MODELS, lock::MODELS, specimen::MODELS, wait::MODELS].concat()
+    [clock::MODELS, lease::MODELS, lock::MODELS, promise::MODELS, specimen::MODELS, wait::MODELS]
+        .concat()
 }

@@ -1,0 +1,349 @@
+//! Promise × eventual: every pair of operations that can race, one model a pair.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use loom::cell::UnsafeCell;
+use loom::thread;
+use tenure::promise::{Eventual, EventualError, Outcome, Promise, promise};
+
+/// What is handed over: loom watches each access, and drops are counted.
+#[derive(Debug)]
+pub struct Value {
+    cell: UnsafeCell<u32>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Value {
+    fn read(&self) -> u32 {
+        // SAFETY: whoever has the value has it alone; loom checks.
+        self.cell.with(|at| unsafe { *at })
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: as in `read`.
+        self.cell.with_mut(|at| unsafe { *at = 0 });
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A waker that loom watches: its own cell is read at each wake, and it counts its references.
+struct Watch {
+    cell: UnsafeCell<u32>,
+    wakes: AtomicUsize,
+}
+
+// SAFETY: loom checks the cell.
+unsafe impl Sync for Watch {}
+// SAFETY: as above.
+unsafe impl Send for Watch {}
+
+impl Wake for Watch {
+    fn wake(self: Arc<Self>) {
+        // SAFETY: only written before it was shared; loom checks that.
+        self.cell.with(|at| assert_eq!(unsafe { *at }, 7));
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn watch() -> (Arc<Watch>, Waker) {
+    let watch = Arc::new(Watch { cell: UnsafeCell::new(0), wakes: AtomicUsize::new(0) });
+    // SAFETY: not shared yet.
+    watch.cell.with_mut(|at| unsafe { *at = 7 });
+    (Arc::clone(&watch), Waker::from(watch))
+}
+
+type W = Promise<Value, Value>;
+type R = Eventual<Value, Value>;
+
+/// One script a side; how many values there were, and what has to hold at the end.
+fn race(writer: fn(W, Value), reader: fn(R)) {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let value = Value { cell: UnsafeCell::new(0), drops: Arc::clone(&drops) };
+    let (p, e) = promise();
+    let writer = thread::spawn(move || {
+        // SAFETY: the writer's alone so far.
+        value.cell.with_mut(|at| unsafe { *at = 42 });
+        writer(p, value);
+    });
+    let reader = thread::spawn(move || reader(e));
+    writer.join().unwrap();
+    reader.join().unwrap();
+    assert_eq!(drops.load(Ordering::Relaxed), 1, "the value is dropped once");
+}
+
+fn good(outcome: Outcome<Value, Value>) {
+    match outcome {
+        Ok(value) | Err(EventualError::Failed(value)) => assert_eq!(value.read(), 42),
+        Err(EventualError::Broken | EventualError::Cancelled) => {}
+        Err(EventualError::Panicked(payload)) => panic!("{payload}"),
+        Err(EventualError::TimedOut | EventualError::Rejected | EventualError::Taken) => {
+            panic!("an outcome that nobody set")
+        }
+    }
+}
+
+// ---- the writer's scripts -------------------------------------------------------------------
+
+fn set(p: W, value: Value) {
+    if let Err(back) = p.set(value) {
+        assert_eq!(back.into_inner().read(), 42);
+    }
+}
+
+fn set_error(p: W, value: Value) {
+    if let Err(back) = p.set_error(value) {
+        assert_eq!(back.into_inner().read(), 42);
+    }
+}
+
+fn drop_writer(p: W, _value: Value) {
+    drop(p);
+}
+
+fn hook_and_set(mut p: W, value: Value) {
+    let (_watched, waker) = watch();
+    p.on_cancel(move || waker.wake());
+    set(p, value);
+}
+
+fn hook_and_drop(mut p: W, _value: Value) {
+    let (_watched, waker) = watch();
+    p.on_cancel(move || waker.wake());
+    drop(p);
+}
+
+// ---- the reader's scripts -------------------------------------------------------------------
+
+fn poll(e: &mut R, waker: &Waker) -> Poll<Outcome<Value, Value>> {
+    Pin::new(e).poll(&mut Context::from_waker(waker))
+}
+
+/// Polls once; if pending, a wake must come before the outcome can be had.
+fn poll_once(mut e: R) {
+    let (watched, waker) = watch();
+    match poll(&mut e, &waker) {
+        Poll::Ready(outcome) => good(outcome),
+        Poll::Pending => good(e.get()),
+    }
+    drop(waker);
+    let _ = watched.wakes.load(Ordering::Relaxed);
+}
+
+/// Polls with two wakers.
+fn poll_again(mut e: R) {
+    for _ in 0..2 {
+        let (_watched, waker) = watch();
+        if let Poll::Ready(outcome) = poll(&mut e, &waker) {
+            return good(outcome);
+        }
+    }
+    if let Some(outcome) = e.try_get() {
+        good(outcome);
+    }
+}
+
+fn poll_thrice(mut e: R) {
+    for _ in 0..3 {
+        let (_watched, waker) = watch();
+        if let Poll::Ready(outcome) = poll(&mut e, &waker) {
+            return good(outcome);
+        }
+    }
+}
+
+fn get(e: R) {
+    good(e.get());
+}
+
+fn get_timeout(mut e: R) {
+    match e.get_timeout(Duration::MAX / 2) {
+        Err(EventualError::TimedOut) => {
+            if let Some(outcome) = e.try_get() {
+                good(outcome);
+            }
+        }
+        outcome => good(outcome),
+    }
+}
+
+fn try_get(mut e: R) {
+    if let Some(outcome) = e.try_get() {
+        good(outcome);
+    }
+}
+
+fn drop_reader(e: R) {
+    drop(e);
+}
+
+fn poll_and_drop(mut e: R) {
+    let (watched, waker) = watch();
+    if let Poll::Ready(outcome) = poll(&mut e, &waker) {
+        good(outcome);
+    }
+    drop(e);
+    drop(waker);
+    drop(watched);
+}
+
+fn detach(e: R) {
+    e.detach();
+}
+
+fn cancel(e: R) {
+    e.cancel();
+    good(e.get());
+}
+
+fn cancel_and_drop(e: R) {
+    e.cancel();
+}
+
+fn install_callback(e: R) {
+    e.on_complete(good);
+}
+
+fn poll_and_install(mut e: R) {
+    let (_watched, waker) = watch();
+    match poll(&mut e, &waker) {
+        Poll::Ready(outcome) => good(outcome),
+        Poll::Pending => e.on_complete(good),
+    }
+}
+
+fn install_bound_callback(e: R) {
+    e.on_complete_via(tenure::executor::Inline, good);
+}
+
+fn map_and_get(e: R) {
+    good(e.map(|value| value).get());
+}
+
+fn map_and_drop(e: R) {
+    drop(e.map(|value| value));
+}
+
+fn map_and_cancel(e: R) {
+    let e = e.map(|value| value);
+    e.cancel();
+    e.on_complete(good);
+}
+
+macro_rules! matrix {
+    ($( $(#[doc = $doc:literal])+ $name:ident: $writer:ident x $reader:ident $([$($setting:tt)*])?; )*) => {
+        models! { "promise"; $( $(#[doc = $doc])+ $name $([$($setting)*])? { race($writer, $reader) } )* }
+    };
+}
+
+matrix! {
+    /// The value or the waker, never neither.
+    set_x_poll: set x poll_once;
+    /// A waker that is replaced under the writer's eyes.
+    set_x_poll_again: set x poll_again;
+    /// The sticky bit: three wakers, the third in the words of the first.
+    set_x_poll_thrice: set x poll_thrice;
+    /// A sleeper is woken.
+    set_x_get: set x get;
+    /// A sleeper that never times out.
+    set_x_get_timeout: set x get_timeout;
+    /// A time limit that passes as the value comes.
+    set_x_get_timeout_fires: set x get_timeout [fires];
+    /// A look.
+    set_x_try_get: set x try_get;
+    /// The value goes to exactly one of them, or back.
+    set_x_drop_reader: set x drop_reader;
+    /// With a waker in the slot.
+    set_x_poll_and_drop: set x poll_and_drop;
+    /// Without asking for cancellation.
+    set_x_detach: set x detach;
+    /// A request while the value comes.
+    set_x_cancel: set x cancel;
+    /// And the reader leaves.
+    set_x_cancel_and_drop: set x cancel_and_drop;
+    /// The callback runs once, in one of the two.
+    set_x_install_callback: set x install_callback;
+    /// A callback in the place of a waker.
+    set_x_poll_and_install: set x poll_and_install;
+    /// A callback and its executor.
+    set_x_install_bound_callback: set x install_bound_callback;
+    /// A stage.
+    set_x_map_and_get: set x map_and_get;
+    /// A stage whose reader leaves.
+    set_x_map_and_drop: set x map_and_drop;
+    /// A stage whose reader cancels.
+    set_x_map_and_cancel: set x map_and_cancel;
+
+    /// As with a value.
+    set_error_x_poll: set_error x poll_once;
+    /// As with a value.
+    set_error_x_poll_again: set_error x poll_again;
+    /// As with a value.
+    set_error_x_get: set_error x get;
+    /// As with a value.
+    set_error_x_get_timeout: set_error x get_timeout;
+    /// As with a value.
+    set_error_x_get_timeout_fires: set_error x get_timeout [fires];
+    /// As with a value.
+    set_error_x_try_get: set_error x try_get;
+    /// As with a value.
+    set_error_x_drop_reader: set_error x drop_reader;
+    /// As with a value.
+    set_error_x_cancel: set_error x cancel;
+    /// As with a value.
+    set_error_x_install_callback: set_error x install_callback;
+    /// As with a value.
+    set_error_x_install_bound_callback: set_error x install_bound_callback;
+    /// As with a value.
+    set_error_x_map: set_error x map_and_get;
+
+    /// Broken is told like any other ending.
+    drop_x_poll: drop_writer x poll_once;
+    /// Broken while the waker is replaced.
+    drop_x_poll_again: drop_writer x poll_again;
+    /// Broken to a sleeper.
+    drop_x_get: drop_writer x get;
+    /// Broken to a sleeper with a limit.
+    drop_x_get_timeout: drop_writer x get_timeout;
+    /// Broken as the limit passes.
+    drop_x_get_timeout_fires: drop_writer x get_timeout [fires];
+    /// A look.
+    drop_x_try_get: drop_writer x try_get;
+    /// Both leave.
+    drop_x_drop_reader: drop_writer x drop_reader;
+    /// Both leave, a waker in the slot.
+    drop_x_poll_and_drop: drop_writer x poll_and_drop;
+    /// Broken or cancelled, by which came first.
+    drop_x_cancel: drop_writer x cancel;
+    /// The callback hears of it.
+    drop_x_install_callback: drop_writer x install_callback;
+    /// On its executor, too.
+    drop_x_install_bound_callback: drop_writer x install_bound_callback;
+    /// The stage passes it on.
+    drop_x_map: drop_writer x map_and_get;
+
+    /// The hook runs or is let go, once.
+    hook_and_set_x_cancel: hook_and_set x cancel [bound: 3];
+    /// Also when the reader leaves.
+    hook_and_set_x_drop_reader: hook_and_set x drop_reader [bound: 3];
+    /// With a waker in the slot.
+    hook_and_set_x_poll_and_drop: hook_and_set x poll_and_drop [bound: 3];
+    /// The hook does not stand in a callback's way.
+    hook_and_set_x_install_callback: hook_and_set x install_callback [bound: 3];
+    /// Nor in a sleeper's.
+    hook_and_set_x_get: hook_and_set x get [bound: 3];
+    /// Through a stage's node.
+    hook_and_set_x_map_and_drop: hook_and_set x map_and_drop [bound: 3];
+    /// Through a stage's node, while the result comes.
+    hook_and_set_x_map_and_cancel: hook_and_set x map_and_cancel [bound: 3];
+    /// The hook of a promise that is dropped.
+    hook_and_drop_x_cancel: hook_and_drop x cancel [bound: 3];
+    /// Both leave.
+    hook_and_drop_x_drop_reader: hook_and_drop x drop_reader [bound: 3];
+}

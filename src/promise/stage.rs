@@ -1,0 +1,316 @@
+//! Stages: an eventual made from another and a closure.
+//!
+//! One block holds a stage: the core that it completes, with its closure where the payload will be.
+//! The core above it has a pointer to that in its slot. Running a stage takes the outcome out of the
+//! core above, frees that, calls the closure, and settles the core below, whose own slot may hold the
+//! next stage: that one is returned, not called, so a chain is a loop.
+
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::executor::Executor;
+
+use super::cancel::{Hook, NodeRef};
+use super::core::{CorePtr, Outcome};
+use super::error::{EventualError, PanicPayload};
+use super::eventual::Eventual;
+use super::hang::{Bound, Hang, hand_over, queue_ready};
+use super::trampoline::{Level, Mode, RunFn, Work, guarded};
+use super::writer::settle;
+
+/// What a stage's closure came to.
+pub(super) enum Step<T, E> {
+    /// The outcome.
+    Done(Outcome<T, E>),
+    /// Another eventual will have it.
+    Wait(Eventual<T, E>),
+}
+
+impl<T: Send + 'static, E: Send + 'static> Eventual<T, E> {
+    /// An eventual of what `f` makes of the outcome. `WAITS`: `f` may return [`Step::Wait`].
+    pub(super) fn stage<U, E2, F, const WAITS: bool>(self, f: F) -> Eventual<U, E2>
+    where
+        U: Send + 'static,
+        E2: Send + 'static,
+        F: FnOnce(Outcome<T, E>) -> Step<U, E2> + Send + 'static,
+    {
+        let mut this = self;
+        if let Some(outcome) = this.try_get() {
+            return match Level::enter() {
+                Some(_level) => match caught(f, outcome) {
+                    Step::Done(outcome) => Eventual::new(CorePtr::allocate_complete(outcome)),
+                    Step::Wait(inner) => inner,
+                },
+                None => {
+                    let below = CorePtr::allocate_stage(f, !WAITS);
+                    queue_ready(outcome, Stage::<U, E2, F>(below, PhantomData));
+                    Eventual::new(below)
+                }
+            };
+        }
+        let below = CorePtr::<U, E2>::allocate_stage(f, !WAITS);
+        this.hang_stage(below, Stage::<U, E2, F>(below, PhantomData))
+    }
+
+    /// The same, with `f` run on `executor`.
+    pub(super) fn stage_via<X, U, E2, F, const WAITS: bool>(
+        self,
+        executor: X,
+        f: F,
+    ) -> Eventual<U, E2>
+    where
+        X: Executor + Send + 'static,
+        U: Send + 'static,
+        E2: Send + 'static,
+        F: FnOnce(Outcome<T, E>) -> Step<U, E2> + Send + 'static,
+    {
+        let bound = Bound { executor: ManuallyDrop::new(executor), rest: f };
+        let below = CorePtr::<U, E2>::allocate_stage(bound, !WAITS);
+        self.hang_stage(below, BoundStage::<X, U, E2, F>(below, PhantomData))
+    }
+
+    /// Hangs a stage that will complete `below`, and gives its reader.
+    fn hang_stage<U, E2, H: Hang<T, E>>(self, below: CorePtr<U, E2>, stage: H) -> Eventual<U, E2> {
+        if let Some(core) = self.core() {
+            // SAFETY: the reader has not left; `below` is not shared yet.
+            unsafe { below.give_node(core.node_for_stage()) };
+        }
+        if let Err((stage, outcome)) = self.hang(stage) {
+            let core = CorePtr::allocate_complete(outcome);
+            // SAFETY: the core is ours alone, and its work runs once.
+            unsafe {
+                stage.hang(core, true);
+                super::trampoline::run(core.work());
+            }
+        }
+        Eventual::new(below)
+    }
+}
+
+/// A pointer to the core below; its closure lies there.
+struct Stage<U, E2, F>(CorePtr<U, E2>, PhantomData<F>);
+
+impl<T, E, U, E2, F> Hang<T, E> for Stage<U, E2, F>
+where
+    F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
+{
+    unsafe fn hang(self, core: CorePtr<T, E>, _plain: bool) {
+        // SAFETY: the caller may write the slot.
+        unsafe {
+            core.set_slot_pointer(self.0.as_ptr());
+            core.set_run(run_stage::<T, E, U, E2, F>);
+        }
+    }
+
+    unsafe fn unhang(core: CorePtr<T, E>, _plain: bool) -> Self {
+        // SAFETY: what `hang` wrote.
+        Self(unsafe { CorePtr::from_ptr(core.slot_pointer()) }, PhantomData)
+    }
+}
+
+/// The same; an executor lies there, too.
+struct BoundStage<X, U, E2, F>(CorePtr<U, E2>, PhantomData<(X, F)>);
+
+impl<T, E, X, U, E2, F> Hang<T, E> for BoundStage<X, U, E2, F>
+where
+    X: Executor,
+    F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
+{
+    unsafe fn hang(self, core: CorePtr<T, E>, _plain: bool) {
+        // SAFETY: the caller may write the slot.
+        unsafe {
+            core.set_slot_pointer(self.0.as_ptr());
+            core.set_run(dispatch_stage::<T, E, X, U, E2, F>);
+        }
+    }
+
+    unsafe fn unhang(core: CorePtr<T, E>, _plain: bool) -> Self {
+        // SAFETY: what `hang` wrote.
+        Self(unsafe { CorePtr::from_ptr(core.slot_pointer()) }, PhantomData)
+    }
+}
+
+/// Passes an inner eventual's outcome on to a stage's core.
+struct Forward<T, E>(CorePtr<T, E>);
+
+impl<T, E> Hang<T, E> for Forward<T, E> {
+    unsafe fn hang(self, core: CorePtr<T, E>, _plain: bool) {
+        // SAFETY: the caller may write the slot.
+        unsafe {
+            core.set_slot_pointer(self.0.as_ptr());
+            core.set_run(run_forward::<T, E>);
+        }
+    }
+
+    unsafe fn unhang(core: CorePtr<T, E>, _plain: bool) -> Self {
+        // SAFETY: what `hang` wrote.
+        Self(unsafe { CorePtr::from_ptr(core.slot_pointer()) })
+    }
+}
+
+fn caught<T, E, U, E2, F>(f: F, outcome: Outcome<T, E>) -> Step<U, E2>
+where
+    F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
+{
+    match catch_unwind(AssertUnwindSafe(|| f(outcome))) {
+        Ok(step) => step,
+        Err(payload) => Step::Done(Err(EventualError::Panicked(PanicPayload::new(payload)))),
+    }
+}
+
+/// # Safety
+///
+/// The caller is the stage that completes `below`.
+unsafe fn finish<T, E>(below: CorePtr<T, E>, outcome: Outcome<T, E>) -> Option<NonNull<Work>> {
+    // SAFETY: the caller's promise: the stage is the writer.
+    let (next, back) = unsafe { settle(below, outcome) };
+    if let Some(back) = back {
+        guarded(|| drop(back));
+    }
+    next
+}
+
+/// Calls the closure and settles what hangs below.
+///
+/// # Safety
+///
+/// The caller is the stage that completes `below`, and has taken `f` out of it.
+unsafe fn advance<T, E, U, E2, F>(
+    below: CorePtr<U, E2>,
+    f: F,
+    outcome: Outcome<T, E>,
+    mode: Mode,
+) -> Option<NonNull<Work>>
+where
+    F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
+{
+    let step = match mode {
+        Mode::Run => caught(f, outcome),
+        Mode::Reject => {
+            guarded(|| drop(outcome));
+            guarded(|| drop(f));
+            Step::Done(Err(EventualError::Rejected))
+        }
+    };
+    match step {
+        // SAFETY: the caller's promise.
+        Step::Done(outcome) => unsafe { finish(below, outcome) },
+        Step::Wait(inner) => {
+            retarget(&inner, below);
+            match inner.hang(Forward(below)) {
+                Ok(()) => None,
+                // SAFETY: the caller's promise.
+                Err((_, outcome)) => unsafe { finish(below, outcome) },
+            }
+        }
+    }
+}
+
+/// From here on a cancellation from below reaches the inner eventual's writer.
+fn retarget<T, E>(inner: &Eventual<T, E>, below: CorePtr<T, E>) {
+    let Some(core) = inner.core().filter(|_| !inner.is_ready()) else { return };
+    // SAFETY: the stage has not left `below`, nor `inner` its core. The stage is the node's one
+    // writer now: the one above retired its hook before its result showed.
+    unsafe {
+        let node = below.node();
+        let Err(theirs) = core.put_node(node.clone()) else { return };
+        if NodeRef::is_same(&node, &theirs) {
+            return;
+        }
+        match node.set_hook(Hook::Forward(theirs)) {
+            Ok(old) => guarded(|| drop(old)),
+            Err(hook) => hook.fire(),
+        }
+    }
+}
+
+/// # Safety
+///
+/// [`RunFn`]; a `Stage<U, E2, F>` was hung on a `Core<T, E>`.
+unsafe fn run_stage<T, E, U, E2, F>(work: NonNull<Work>, mode: Mode) -> Option<NonNull<Work>>
+where
+    F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
+{
+    // SAFETY: the caller owns a complete core, and so the stage in its slot.
+    unsafe {
+        let core = CorePtr::<T, E>::from_work(work);
+        let below = CorePtr::<U, E2>::from_ptr(core.slot_pointer());
+        let f = below.take_closure::<F>();
+        let outcome = core.take_alone();
+        advance(below, f, outcome, mode)
+    }
+}
+
+/// # Safety
+///
+/// [`RunFn`]; a `BoundStage<X, U, E2, F>` was hung on a `Core<T, E>`.
+unsafe fn dispatch_stage<T, E, X, U, E2, F>(
+    work: NonNull<Work>,
+    mode: Mode,
+) -> Option<NonNull<Work>>
+where
+    X: Executor,
+    F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
+{
+    let next: RunFn = run_bound_stage::<T, E, X, U, E2, F>;
+    // SAFETY: the caller owns a complete core, and so the stage in its slot; the executor is moved
+    // out once, here.
+    let executor = unsafe {
+        let core = CorePtr::<T, E>::from_work(work);
+        let below = CorePtr::<U, E2>::from_ptr(core.slot_pointer());
+        core.set_run(next);
+        ManuallyDrop::take(&mut (*below.closure::<Bound<X, F>>()).executor)
+    };
+    match mode {
+        Mode::Run => {
+            hand_over(executor, work);
+            None
+        }
+        Mode::Reject => {
+            guarded(|| drop(executor));
+            // SAFETY: still ours.
+            unsafe { next(work, mode) }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `dispatch_stage`, after it.
+unsafe fn run_bound_stage<T, E, X, U, E2, F>(
+    work: NonNull<Work>,
+    mode: Mode,
+) -> Option<NonNull<Work>>
+where
+    F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
+{
+    // SAFETY: the caller owns a complete core, and so the stage in its slot.
+    unsafe {
+        let core = CorePtr::<T, E>::from_work(work);
+        let below = CorePtr::<U, E2>::from_ptr(core.slot_pointer());
+        let bound = below.take_closure::<Bound<X, F>>();
+        let outcome = core.take_alone();
+        advance(below, bound.rest, outcome, mode)
+    }
+}
+
+/// # Safety
+///
+/// [`RunFn`]; a `Forward<T, E>` was hung on a `Core<T, E>`.
+unsafe fn run_forward<T, E>(work: NonNull<Work>, mode: Mode) -> Option<NonNull<Work>> {
+    // SAFETY: the caller owns a complete core, and so the forwarding in its slot.
+    unsafe {
+        let core = CorePtr::<T, E>::from_work(work);
+        let below = CorePtr::<T, E>::from_ptr(core.slot_pointer());
+        let outcome = core.take_alone();
+        match mode {
+            Mode::Run => finish(below, outcome),
+            Mode::Reject => {
+                guarded(|| drop(outcome));
+                finish(below, Err(EventualError::Rejected))
+            }
+        }
+    }
+}
