@@ -4,12 +4,14 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`atomic`]     | wrappers whose verbs are `#[track_caller]`: the call site goes to `site`, which records it and may weaken that one site |
 //! | [`park`]       | a queue of sleepers in the model                                            |
+//! | `history`      | when each value of a word was written: which of them a wait's compare may see |
 //! | [`execution`]  | what lives for one execution: sleepers, atomics made in `const` contexts, what is left of the injected early wakes and failures |
 //!
 //! Loom explores; the wrappers add no operation of their own.
 
 pub(crate) mod atomic;
 pub(crate) mod execution;
+mod history;
 pub(crate) mod park;
 
 pub(crate) mod barrier {

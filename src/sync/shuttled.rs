@@ -4,6 +4,7 @@
 //! wakes, lost values, deadlocks and two threads in one cell, and no fault of ordering.
 
 pub(crate) mod atomic {
+    #[allow(unused_imports, reason = "the door offers the same names in every world")]
     pub(crate) use shuttle::sync::atomic::{Ordering, compiler_fence, fence};
 
     macro_rules! atomic {

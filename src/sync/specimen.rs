@@ -160,3 +160,39 @@ impl<T> Sleepy<T> {
         result
     }
 }
+
+/// A sleeper that counts itself before it sleeps, and a waker that wakes only who is counted.
+#[derive(Debug)]
+pub struct Counted {
+    word: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self { word: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
+    }
+}
+
+impl Counted {
+    /// Opens, and wakes if anybody is counted.
+    pub fn open(&self) {
+        // ORDERING: Relaxed: the read-modify-write below publishes it to whoever is not counted yet.
+        self.word.store(1, Ordering::Relaxed);
+        // ORDERING: Release: pairs with the Acquire in `wait`: a sleeper who is not counted here
+        // counts itself on top, and so its compare sees the word open.
+        if self.sleepers.fetch_add(0, Ordering::Release) != 0 {
+            park::wake_all(&raw const self.word);
+        }
+    }
+
+    /// Waits until it is open.
+    pub fn wait(&self) {
+        // ORDERING: Acquire: pairs with the Release in `open`.
+        self.sleepers.fetch_add(1, Ordering::Acquire);
+        // ORDERING: Relaxed: nothing but the word is looked at.
+        while self.word.load(Ordering::Relaxed) == 0 {
+            let _: Wait = park::wait(&self.word, 0, None);
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use tenure::sync::specimen::{Flag, Gate, Sleepy, Spin};
+use tenure::sync::specimen::{Counted, Flag, Gate, Sleepy, Spin};
 
 struct Racy(UnsafeCell<u32>);
 // SAFETY: only for models: loom reports an access that races.
@@ -80,6 +80,15 @@ models! { "specimen";
         }).collect();
         let passed = racers.into_iter().map(|r| r.join().unwrap()).filter(|p| *p).count();
         assert!(passed <= 1);
+    }
+    /// A sleeper that is not counted must see that it need not sleep: the compare of a wait may see an
+    /// old value, too.
+    open_x_wait {
+        let shared = Arc::new(Counted::default());
+        let opener = thread::spawn({ let s = shared.clone(); move || s.open() });
+        let waiter = thread::spawn(move || shared.wait());
+        opener.join().unwrap();
+        waiter.join().unwrap();
     }
     /// Two lock a lock that sleeps.
     lock_x_lock {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::super::site::{self, Op};
 use super::execution::{self, Kind};
+use super::history::History;
 
 /// A fence, which a weakening run may leave out.
 #[track_caller]
@@ -27,6 +28,53 @@ pub(crate) fn compiler_fence(_order: Ordering) {}
 enum Word<A> {
     Now(A),
     Late { first: u64, id: PlainU64 },
+}
+
+/// What each verb writes.
+mod verbs {
+    use core::ops::{BitAnd, BitOr, BitXor};
+
+    pub(super) trait Wrap: Ord {
+        fn wrapping_add(self, other: Self) -> Self;
+        fn wrapping_sub(self, other: Self) -> Self;
+    }
+
+    macro_rules! wrap {
+        ($($int:ty),*) => {$(
+            impl Wrap for $int {
+                fn wrapping_add(self, other: Self) -> Self {
+                    self.wrapping_add(other)
+                }
+                fn wrapping_sub(self, other: Self) -> Self {
+                    self.wrapping_sub(other)
+                }
+            }
+        )*};
+    }
+
+    wrap!(u8, u32, u64, usize);
+
+    pub(super) fn fetch_add<T: Wrap>(old: T, by: T) -> T {
+        old.wrapping_add(by)
+    }
+    pub(super) fn fetch_sub<T: Wrap>(old: T, by: T) -> T {
+        old.wrapping_sub(by)
+    }
+    pub(super) fn fetch_and<T: BitAnd<Output = T>>(old: T, with: T) -> T {
+        old & with
+    }
+    pub(super) fn fetch_or<T: BitOr<Output = T>>(old: T, with: T) -> T {
+        old | with
+    }
+    pub(super) fn fetch_xor<T: BitXor<Output = T>>(old: T, with: T) -> T {
+        old ^ with
+    }
+    pub(super) fn fetch_max<T: Ord>(old: T, other: T) -> T {
+        old.max(other)
+    }
+    pub(super) fn fetch_min<T: Ord>(old: T, other: T) -> T {
+        old.min(other)
+    }
 }
 
 /// `with_mut` for each of loom's atomics; its `AtomicBool` has none.
@@ -58,7 +106,10 @@ impl Exclusive<bool> for loom::sync::atomic::AtomicBool {
 
 macro_rules! atomic {
     ($($name:ident: $int:ty, $from:expr, { $($extra:ident),* });* $(;)?) => {$(
-        pub(crate) struct $name(Word<loom::sync::atomic::$name>);
+        pub(crate) struct $name {
+            word: Word<loom::sync::atomic::$name>,
+            history: History,
+        }
 
         #[allow(dead_code, reason = "the door offers the same verbs in every world")]
         impl $name {
@@ -69,19 +120,25 @@ macro_rules! atomic {
 
             #[track_caller]
             pub(crate) fn new(value: $int) -> Self {
-                Self(Word::Now(loom::sync::atomic::$name::new(value)))
+                let word = Word::Now(loom::sync::atomic::$name::new(value));
+                Self { word, history: History::new(value as u64) }
             }
 
             pub(crate) const fn const_new(value: $int) -> Self {
-                Self(Word::Late { first: value as u64, id: PlainU64::new(0) })
+                let first = value as u64;
+                let word = Word::Late { first, id: PlainU64::new(0) };
+                Self { word, history: History::new(first) }
             }
 
             fn on<R>(&self, verb: impl FnOnce(&loom::sync::atomic::$name) -> R) -> R {
-                match &self.0 {
+                match &self.word {
                     Word::Now(atomic) => verb(atomic),
                     Word::Late { first, id } => {
                         let id = execution::identity(id);
-                        let atomic = execution::current().late(id, Self::KIND, *first);
+                        let (atomic, fresh) = execution::current().late(id, Self::KIND, *first);
+                        if fresh {
+                            self.history.restart(*first);
+                        }
                         match atomic.downcast_ref() {
                             Some(atomic) => verb(atomic),
                             None => unreachable!("identities are unique, and this one is of this kind"),
@@ -103,16 +160,30 @@ macro_rules! atomic {
                 }
             }
 
-            /// The newest value, without an edge. A plain load may see an older one; a write here
-            /// could undo that of an owner who stores plainly.
-            pub(super) fn newest(&self) -> $int {
+            /// What a futex's compare may see: any value that a load may, but for those which somebody
+            /// had replaced before the address was last woken, at `woken()`. Not a site, and no edge.
+            ///
+            /// The kernel's compare is a load. It is ordered against wakes by the lock of the
+            /// address's bucket, and against nothing else: a store that another thread made before,
+            /// without an edge to here, may still be on its way.
+            pub(super) fn compared(&self, woken: impl FnOnce() -> u64) -> $int {
+                let seen = self.on(|a| a.load(Ordering::Relaxed));
+                // After the load: loom may have switched before it.
+                let woken = woken();
+                if self.history.replaced(seen as u64).is_none_or(|at| at > woken) {
+                    return seen;
+                }
                 self.newest_with(Ordering::Relaxed)
             }
 
             /// Exclusive access: no other thread can see the word.
             pub(crate) fn with_mut<R>(&mut self, f: impl FnOnce(&mut $int) -> R) -> R {
-                if let Word::Now(atomic) = &mut self.0 {
-                    return atomic.exclusive(f);
+                if let Word::Now(atomic) = &mut self.word {
+                    return atomic.exclusive(|value| {
+                        let result = f(value);
+                        self.history.restart(*value as u64);
+                        result
+                    });
                 }
                 // Loom's own takes a `&mut` to the atomic, and a late one is behind an `Rc`.
                 // SAFETY: a `&mut` to the word: no other thread reaches it. Where one does all the
@@ -120,6 +191,7 @@ macro_rules! atomic {
                 let mut value = self.on(|a| unsafe { a.unsync_load() });
                 let result = f(&mut value);
                 self.on(|a| a.store(value, Ordering::Relaxed));
+                self.history.restart(value as u64);
                 result
             }
 
@@ -134,6 +206,7 @@ macro_rules! atomic {
                 let (order, dropped) = site::write(Location::caller(), Op::Store, order);
                 if !dropped {
                     self.on(|a| a.store(value, order));
+                    self.history.write(value as u64);
                 }
             }
 
@@ -143,7 +216,9 @@ macro_rules! atomic {
                 if dropped {
                     return self.newest_with(order);
                 }
-                self.on(|a| a.swap(value, order))
+                let old = self.on(|a| a.swap(value, order));
+                self.history.write(value as u64);
+                old
             }
 
             #[track_caller]
@@ -154,7 +229,11 @@ macro_rules! atomic {
                     site::compare(Location::caller(), success, failure);
                 // A success that writes nothing leaves what it found.
                 let new = if dropped { current } else { new };
-                self.on(|a| a.compare_exchange(current, new, success, failure))
+                let old = self.on(|a| a.compare_exchange(current, new, success, failure));
+                if old.is_ok() {
+                    self.history.write(new as u64);
+                }
+                old
             }
 
             #[track_caller]
@@ -175,7 +254,10 @@ macro_rules! atomic {
                     if dropped {
                         return self.newest_with(order);
                     }
-                    self.on(|a| a.$extra(value, order))
+                    let old = self.on(|a| a.$extra(value, order));
+                    // The same verb on a plain value says what was written.
+                    self.history.write(verbs::$extra(old, value) as u64);
+                    old
                 }
             )*
         }

@@ -53,8 +53,8 @@ pub(super) struct Execution {
     pub(super) sleepers: RefCell<Vec<Sleeper>>,
     pub(super) ticket: Cell<u64>,
     buckets: Vec<loom::sync::atomic::AtomicUsize>,
-    /// Which address has which bucket, in order of appearance.
-    keys: RefCell<Vec<usize>>,
+    /// The addresses, in order of appearance: which bucket each has, and when it was last woken.
+    keys: RefCell<Vec<(usize, u64)>>,
     /// Atomics for `const` contexts, made when the execution began and not yet claimed.
     stock: RefCell<BTreeMap<Make, Vec<Rc<dyn Any>>>>,
     claimed: RefCell<HashMap<u64, Late>>,
@@ -163,9 +163,11 @@ impl Execution {
         }
     }
 
-    /// The loom atomic behind a word that was made in a `const` context.
-    pub(super) fn late(&self, id: u64, kind: Kind, first: u64) -> Rc<dyn Any> {
+    /// The loom atomic behind a word that was made in a `const` context, and whether this is its first
+    /// use in this execution.
+    pub(super) fn late(&self, id: u64, kind: Kind, first: u64) -> (Rc<dyn Any>, bool) {
         let known = self.claimed.borrow().get(&id).cloned();
+        let fresh = known.is_none();
         let late = known.unwrap_or_else(|| {
             let ready = self.stock.borrow_mut().get_mut(&(kind.name, first)).and_then(Vec::pop);
             let late = match ready {
@@ -192,18 +194,33 @@ impl Execution {
         if let Some(born) = late.born {
             born.get();
         }
-        late.atomic
+        (late.atomic, fresh)
+    }
+
+    fn key(&self, address: usize) -> usize {
+        let mut keys = self.keys.borrow_mut();
+        keys.iter().position(|(known, _)| *known == address).unwrap_or_else(|| {
+            keys.push((address, 0));
+            keys.len() - 1
+        })
     }
 
     /// The loom atomic that stands for the queue of one address: whoever pushes to the queue or
     /// looks for sleepers touches it, so that the search tries both orders.
-    pub(super) fn bucket(&self, key: usize) -> &loom::sync::atomic::AtomicUsize {
-        let mut keys = self.keys.borrow_mut();
-        let index = keys.iter().position(|k| *k == key).unwrap_or_else(|| {
-            keys.push(key);
-            keys.len() - 1
-        });
-        &self.buckets[index % BUCKETS]
+    pub(super) fn bucket(&self, address: usize) -> &loom::sync::atomic::AtomicUsize {
+        &self.buckets[self.key(address) % BUCKETS]
+    }
+
+    /// When somebody last looked for sleepers on this address.
+    pub(super) fn woken(&self, address: usize) -> u64 {
+        let key = self.key(address);
+        self.keys.borrow()[key].1
+    }
+
+    /// Somebody looks for sleepers on this address now.
+    pub(super) fn wakes(&self, address: usize) {
+        let key = self.key(address);
+        self.keys.borrow_mut()[key].1 = super::history::tick();
     }
 
     /// Whether this wait returns early for no reason.

@@ -9,6 +9,11 @@
 //! would not tell the two apart. The push's touch is fused to the look at the word by not
 //! exploring switches between the two.
 //!
+//! **An old value.** The kernel's compare is a load: it may see a value that another thread has
+//! replaced, while that store is on its way. What it cannot miss is a store whose maker has woken
+//! the address since. So the compare here is a load, too, and takes the newest value only where a
+//! wake came between.
+//!
 //! **An edge too many.** Loom's `unpark` makes all that the waker did visible to the woken thread; a
 //! futex gives no such edge. A fault in the ordering of the load after a wait would hide behind
 //! it. Hence the early wakes of a model's second pass: a wait that returns early has no edge.
@@ -28,7 +33,8 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -
     if execution.wakes_early() {
         return Wait::Changed;
     }
-    let seen = word.newest();
+    let key = core::ptr::from_ref(word).addr();
+    let seen = word.compared(|| execution.woken(key));
     if recheck && seen != expected {
         return Wait::Changed;
     }
@@ -40,7 +46,6 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -
         }
         return Wait::TimedOut;
     }
-    let key = core::ptr::from_ref(word).addr();
     loom::stop_exploring();
     // ORDERING: Relaxed: only for the search; no edge.
     execution.bucket(key).fetch_add(1, Ordering::Relaxed);
@@ -78,6 +83,7 @@ fn wake(caller: &'static Location<'static>, key: usize, most: usize) -> usize {
     // release and the wake.
     // ORDERING: Relaxed: only for the search; no edge.
     execution.bucket(key).fetch_add(1, Ordering::Relaxed);
+    execution.wakes(key);
     let mut woken = Vec::new();
     {
         let mut sleepers = execution.sleepers.borrow_mut();

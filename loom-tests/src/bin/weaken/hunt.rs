@@ -260,9 +260,10 @@ pub(crate) fn hunt(args: &Args, root: &Path) -> Result<Report, String> {
             continue;
         }
         let place: Place = (operation.file.clone(), operation.line, operation.column);
-        let found = source.get(&place).cloned().unwrap_or_else(|| {
+        let found = source.get(&place).cloned().or_else(|| Found::at(root, &place));
+        let found = found.unwrap_or_else(|| {
             lost.insert(place);
-            Found::on_line(root, &operation.file, operation.line)
+            Found { function: String::new(), call: String::new() }
         });
         for change in operation.changes(args.orderings_only) {
             todo.push((operation.clone(), found.clone(), change, reached));

@@ -18,12 +18,28 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What stands on a line that the scan has nothing for.
-    pub(crate) fn on_line(root: &Path, file: &str, line: u32) -> Self {
-        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
-        let call = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or("").trim();
-        Self { function: String::new(), call: call.to_owned() }
+    /// What stands at a place for which the scan has nothing: a function that hands its caller's
+    /// place to the door, as a barrier made of a fence does.
+    pub(crate) fn at(root: &Path, (file, line, column): &Place) -> Option<Self> {
+        let text = std::fs::read_to_string(root.join(file)).ok()?;
+        let code = blank(&text);
+        let start: usize = code.split_inclusive('\n').take(*line as usize - 1).map(str::len).sum();
+        let skip = code[start..].chars().take(*column as usize - 1).map(char::len_utf8);
+        let at = start + skip.sum::<usize>();
+        let open = at + code[at..].find('(')?;
+        let from = receiver(&code, at);
+        let call = one_line(&code[from..=matching(&code, open)?]);
+        Some(Self { function: function_at(&functions(&code), at), call })
     }
+}
+
+/// The innermost function around a place.
+fn function_at(functions: &[(String, usize, usize)], at: usize) -> String {
+    functions
+        .iter()
+        .filter(|(_, start, end)| (*start..*end).contains(&at))
+        .max_by_key(|(_, start, _)| *start)
+        .map_or_else(String::new, |(name, ..)| name.clone())
 }
 
 /// Where: file, line, column.
@@ -124,11 +140,7 @@ pub(crate) fn operations(text: &str) -> Vec<(u32, u32, Found)> {
         let before = &text[..at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        let function = functions
-            .iter()
-            .filter(|(_, start, end)| (*start..*end).contains(&at))
-            .max_by_key(|(_, start, _)| *start)
-            .map_or_else(String::new, |(name, ..)| name.clone());
+        let function = function_at(&functions, at);
         let call = one_line(&code[from..=close]);
         found.push((line as u32, column as u32, Found { function, call }));
     };
