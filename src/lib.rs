@@ -1,12 +1,28 @@
-//! `tenure`: who owns this, until when, and what happens to the one who is late?
+//! Who owns this, until when, and what happens to the one who is late?
 //!
 //! Lock-free in-process concurrency primitives, and the worker runtime built from them.
+//!
+//! | question | primitive |
+//! |---|---|
+//! | who will own the value? | [`Promise`](promise::Promise) / [`Eventual`](promise::Eventual): set once, taken once, pushed to callbacks |
+//! | who owns the critical section? | [`AdaptiveMutex`](lock::AdaptiveMutex): spins while that pays, then parks |
+//! | who owns this key, and until when? | [`LeaseTable`](lease::LeaseTable): an expiring lock with a fencing token and a private draft |
+//! | when is it tried again, and when not? | [`RetryPolicy`](retry::RetryPolicy), [`Wheel`](timer::Wheel) |
+//! | who runs the job, and who notices when that fails? | [`Runtime`](runtime::Runtime): jobs leased, retried, fenced, answered |
 //!
 //! Each layer uses only what stands to its left:
 //!
 //! ```text
 //! sync, clock → wait → lock, promise → lease, retry, timer → runtime
 //! ```
+//!
+//! Each room's page begins with a tour, and has the table of its state word, the diagram, and the
+//! pairs of operations that its memory orderings connect.
+//!
+//! # Your own models
+//!
+//! Built with `--cfg tenure_loom`, the primitives run on loom's types, so that loom can explore code of
+//! yours that uses them. `loom-tests/README.md` in the repository shows how, and what is not covered.
 
 // The rooms, from the ground up.
 pub mod clock;
@@ -27,5 +43,14 @@ pub mod runtime;
 pub mod timer;
 pub mod wait;
 
+pub use lease::{FencingToken, Lease, LeaseTable, OwnedLease};
 pub use lock::{AdaptiveMutex, AdaptiveMutexGuard};
+pub use promise::{Eventual, Promise};
+pub use retry::RetryPolicy;
 pub use runtime::{JobCtx, JobHandle, Runtime};
+
+/// The README's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct ReadmeDoctests;
