@@ -4,11 +4,11 @@
 //!
 //! | question | primitive |
 //! |---|---|
-//! | who will own the value? | [`Promise`](promise::Promise) / [`Eventual`](promise::Eventual): set once, taken once, pushed to callbacks |
-//! | who owns the critical section? | [`AdaptiveMutex`](lock::AdaptiveMutex): spins while that pays, then parks |
-//! | who owns this key, and until when? | [`LeaseTable`](lease::LeaseTable): an expiring lock with a fencing token and a private draft |
-//! | when is it tried again, and when not? | [`RetryPolicy`](retry::RetryPolicy), [`Wheel`](timer::Wheel) |
-//! | who runs the job, and who notices when that fails? | [`Runtime`](runtime::Runtime): jobs leased, retried, fenced, answered |
+//! | who will own the value? | [`Promise`] / [`Eventual`]: set once, taken once, pushed to callbacks |
+//! | who owns the critical section? | [`AdaptiveMutex`]: spins while that pays, then parks |
+//! | who owns this key, and until when? | [`LeaseTable`]: an expiring lock with a fencing token and a private draft |
+//! | when is it tried again, and when not? | [`RetryPolicy`], [`timer::Wheel`] |
+//! | who runs the job, and who notices when that fails? | [`Runtime`]: jobs leased, retried, fenced, answered |
 //!
 //! Each layer uses only what stands to its left:
 //!
