@@ -55,7 +55,7 @@ pub(crate) mod hint {
 
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) mod thread {
-    pub(crate) use loom::thread::{Builder, JoinHandle, current, spawn, yield_now};
+    pub(crate) use loom::thread::{Builder, JoinHandle, ThreadId, current, spawn, yield_now};
     pub(crate) use std::thread::panicking;
 
     /// A model has no time: the others get their turn.
@@ -82,3 +82,6 @@ impl<T> Mutex<T> {
 pub(crate) use loom::sync::Arc;
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) use loom::thread_local;
+
+/// A value whose leak fails the model.
+pub(crate) use loom::alloc::Track;

@@ -128,7 +128,7 @@ pub(crate) mod hint {
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) mod thread {
     pub(crate) use std::thread::{
-        Builder, JoinHandle, current, panicking, sleep, spawn, yield_now,
+        Builder, JoinHandle, ThreadId, current, panicking, sleep, spawn, yield_now,
     };
 }
 

@@ -1,9 +1,92 @@
 //! Timers: what is due next, among a million.
 //!
-//! [`Wheel`] is the pure part: a single owner's hierarchical timing wheel. It has no thread and
-//! reads no clock; whoever owns it says what time it is.
+//! | type | is for |
+//! |---|---|
+//! | [`Wheel`] | a single owner who keeps the time: no thread, no clock, no callbacks |
+//! | [`Timers`] | everybody: a shared handle on a driver thread that runs callbacks |
+//!
+//! A deadline is a [`Timestamp`](crate::clock::Timestamp) and stays exact: slots of a millisecond
+//! say where a timer is found, not when it is due. Anything from the past to
+//! [`Timestamp::NEVER`](crate::clock::Timestamp::NEVER) is legal.
+//!
+//! # The life of a timer
+//!
+//! A timer of [`Timers`] is one allocation. Its word says where it is (its phase) and who holds its
+//! memory:
+//!
+//! ```text
+//! | phase     | meaning                            | who owns the callback | who may leave it       |
+//! |-----------|------------------------------------|-----------------------|------------------------|
+//! | INTAKE    | pushed; the driver has not seen it | nobody yet            | the driver, any handle |
+//! | LINKED    | in the driver's wheel              | nobody yet            | the driver, any handle |
+//! | TAKEN     | run, or dropped at the end         | the driver            | nobody (final)         |
+//! | CANCELLED | cancelled                          | that handle           | nobody (final)         |
+//!
+//!            link — driver             take — driver
+//!  INTAKE ─────────────────► LINKED ─────────────────► TAKEN
+//!     │ cancel — handle         │ cancel — handle, who pushes it once more
+//!     └───────► CANCELLED ◄─────┘
+//! ```
+//!
+//! Two flags, HANDLE and DRIVER, are holds on the memory; whoever clears the second frees it.
+//! Dropping a handle clears HANDLE in any phase and does nothing else. The driver clears DRIVER
+//!
+//! - **D1** after it ran or dropped the callback (TAKEN);
+//! - **D2** when it finds the timer CANCELLED on the stack, first or second time;
+//! - **D3** never for a CANCELLED timer that it takes out of the *wheel*: that one's canceller pushes
+//!   it, or did, and D2 follows. If the driver is gone, the push is refused and the canceller clears
+//!   DRIVER in its place.
+//!
+//! So as long as the wheel points to a timer its memory is held.
+//!
+//! # The way to the driver
+//!
+//! A stack of timers; its head also has three flags.
+//!
+//! ```text
+//! | flag    | meaning                                        | set by             | cleared by |
+//! |---------|------------------------------------------------|--------------------|------------|
+//! | ASLEEP  | the driver sleeps, or is about to              | the driver         | the driver |
+//! | CLOSING | no new timers; cancelled ones still come       | close, shutdown    | nobody     |
+//! | CLOSED  | the driver is gone; nothing is taken any more  | the driver         | nobody     |
+//! ```
+//!
+//! To sleep, the driver (S1) writes until when (`wake_at`), (S2) swaps its parking word to PARKED,
+//! (S3) turns an *empty* head to ASLEEP, (S4) reads its clock, (S5) waits on the word. To insert, a
+//! thread (P1) pushes, keeping ASLEEP, and only if the head had the flag (P2) compares with
+//! `wake_at` and, if it is earlier, (P3) swaps the word to NOTIFIED and wakes.
+//!
+//! - P1 before S3: S3 fails, for the head is not empty. The driver takes the timer and starts again.
+//! - S3 before P1: P1 sees ASLEEP and, through it, S1 and S2. So P2 compares with the time of this
+//!   sleep (or of a later one, and then the timer was taken meanwhile), and P3 finds PARKED.
+//! - A clock that is moved writes its time, then does P3. If that comes before S2, S4 sees the new
+//!   time; if after, it finds PARKED.
+//!
+//! Whoever cancels wakes nobody, but for one in every 4,096: so cancelled timers never pile up
+//! beyond that while the driver sleeps.
+//!
+//! To end, (E1) somebody sets CLOSING, and no new timer gets in; (E2) the driver empties its wheel and
+//! the stack, dropping callbacks that nobody cancelled; (E3) it turns a head that is empty but for
+//! CLOSING to CLOSED, or goes back to E2; (E4) it says that it is done.
+//!
+//! ```text
+//! | edge                  | Release in        | Acquire in      | makes visible                    |
+//! |-----------------------|-------------------|-----------------|----------------------------------|
+//! | pushed → taken        | `push`            | `take`          | the timer, whole                 |
+//! | INTAKE → LINKED       | `link`            | `cancel`        | that the driver has read `next`  |
+//! | either hold → freed   | `release`         | `release`       | that the other side is through   |
+//! | asleep → pushed       | `prepare_sleep`   | `push`          | `wake_at`, PARKED                |
+//! | notified → parked     | `notify`          | `prepare_sleep` | the clock's new time, CLOSING    |
+//! | done                  | `finish`          | `is_done`       | what the driver ran and dropped  |
+//! ```
 
+mod driver;
+mod intake;
+mod node;
 mod slab;
+mod state;
+mod timers;
 mod wheel;
 
+pub use timers::{InsertError, Shutdown, StartError, TimerGuard, TimerHandle, TimerStats, Timers};
 pub use wheel::{TimerKey, Wheel};

@@ -7,11 +7,20 @@ pub mod lease;
 pub mod lock;
 pub mod promise;
 pub mod specimen;
+pub mod timer;
 pub mod wait;
 
 /// Every model of every room.
 #[must_use]
 pub fn all() -> Vec<Model> {
-    [clock::MODELS, lease::MODELS, lock::MODELS, promise::MODELS, specimen::MODELS, wait::MODELS]
-        .concat()
+    [
+        clock::MODELS,
+        lease::MODELS,
+        lock::MODELS,
+        promise::MODELS,
+        specimen::MODELS,
+        timer::MODELS,
+        wait::MODELS,
+    ]
+    .concat()
 }
