@@ -220,7 +220,6 @@ impl TimerHandle {
     }
 
     /// Makes the timer end with this handle: dropping the guard cancels it.
-    #[must_use]
     pub fn cancel_on_drop(self) -> TimerGuard {
         TimerGuard { handle: self, armed: true }
     }
