@@ -87,13 +87,13 @@ impl Model {
     pub fn test(&self) {
         let explored = self.explore();
         println!(
-            "model {}::{} bound={} passes={} executions={} ms={}",
+            "model {}::{} bound={} executions={} ms={} passes={}",
             self.room,
             self.name,
             self.bound.map_or_else(|| "none".into(), |b| b.to_string()),
-            explored.passes.len(),
             explored.executions,
-            explored.time.as_millis()
+            explored.time.as_millis(),
+            explored.passes.len(),
         );
     }
 

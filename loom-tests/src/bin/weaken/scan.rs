@@ -281,13 +281,38 @@ fn functions(code: &str) -> Vec<(String, usize, usize)> {
     functions
 }
 
-/// Where an item's head ends: at its `{`, or at the `;` or `,` that ends it whole.
+/// Where an item's head ends: at its `{` or its `;`; a field's, a variant's or an argument's at the
+/// `,` or bracket after it.
 fn item_end(code: &str, from: usize) -> Option<(usize, u8)> {
+    let first = code[from..].split_whitespace().next().unwrap_or("");
+    let word = first.split('(').next().unwrap_or("");
+    let items = [
+        "pub",
+        "fn",
+        "impl",
+        "mod",
+        "struct",
+        "enum",
+        "union",
+        "trait",
+        "const",
+        "static",
+        "unsafe",
+        "async",
+        "extern",
+        "type",
+        "use",
+        "let",
+        "macro_rules!",
+    ];
+    // The comma of a generic list does not end an item.
+    let item = items.contains(&word);
     let mut depth = 0_i32;
     for (i, b) in code.bytes().enumerate().skip(from) {
         match b {
             b'(' | b'[' => depth += 1,
             b')' | b']' if depth > 0 => depth -= 1,
+            b',' if item => {}
             b'{' | b';' | b',' | b'}' | b')' | b']' if depth == 0 => return Some((i, b)),
             _ => {}
         }
@@ -485,9 +510,19 @@ mod tests {
             #[inline]
             fn native() { x.load(Ordering::Relaxed); }
             #[cfg(tenure_loom)]
-            fn model() { x.load(Ordering::Relaxed); vec.swap(1, 2); }
+            fn model() -> Result<(), E> { x.load(Ordering::Relaxed); vec.swap(1, 2); }
+            struct S {
+                #[cfg(test)]
+                field: Field<A>,
+            }
+            #[cfg(not(tenure_loom))]
+            fn generic<K, V>() -> Map<K, V> { x.load(Ordering::Relaxed) }
+            impl<K, V> S<K, V> { fn last(&self) { self.x.load(Ordering::Relaxed); } }
         "##;
-        assert_eq!(calls(text).len(), 1, "{:?}", calls(text));
+        let found = calls(text);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("model: x.load"), "{found:?}");
+        assert!(found[1].contains("last: self.x.load"), "{found:?}");
     }
 
     #[test]
