@@ -3,7 +3,7 @@
 //! `cargo loom` runs them (see `.cargo/config.toml`). Without `--cfg tenure_loom` there is nothing
 //! to run, and one ignored test says so.
 //!
-//! Each room's file in `src/models/` lists its models with [`models!`]: the list gives one `#[test]`
+//! Each room's file in `src/models/` lists its models with `models!`: the list gives one `#[test]`
 //! a model, and the same list to tools that run models one at a time.
 
 #[cfg(not(tenure_loom))]
