@@ -9,7 +9,7 @@ use super::core::Then;
 use super::error::{CommitError, Lost, Refusal, Release, RenewError, TransferError};
 use super::event::LeaseEventKind;
 use super::fence::Permit;
-use super::handle::LeaseHandle;
+use super::handle::{LeaseHandle, Lent};
 use super::handoff::Handoff;
 use super::slot::{Slot, SlotRef};
 use super::term::Term;
@@ -52,10 +52,12 @@ impl<'h, K: LeaseKey, V: LeaseValue, C: Clock> Lease<'h, K, V, C> {
     #[inline]
     pub(super) fn new(
         handle: &'h LeaseHandle<K, V, C>,
+        lent: Lent<'h, K, V, C>,
         at: NonNull<Slot<K, V, C>>,
         term: Term<V>,
     ) -> Self {
-        handle.lend();
+        // Given back by `drop`.
+        core::mem::forget(lent);
         Self { term, at, handle }
     }
 

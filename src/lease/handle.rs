@@ -30,11 +30,14 @@ use crate::clock::{Clock, MonotonicClock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LeaseHandle<K, V, C = MonotonicClock> {
+    /// Its own, because callers borrow it from the handle, not from a slot that may go.
+    key: K,
     /// The last of `slots`.
     now: Cell<NonNull<Slot<K, V, C>>>,
     /// Every slot that a borrowed lease of this handle may still use, and the current one.
     slots: RefCell<Vec<SlotRef<K, V, C>>>,
-    /// Borrowed leases of this handle.
+    /// Borrowed leases of this handle, and its calls that are under way: those run foreign code (a
+    /// value's clone, an audit sink) that may find this very handle in a thread-local and use it.
     lent: Cell<usize>,
 }
 
@@ -42,27 +45,35 @@ pub struct LeaseHandle<K, V, C = MonotonicClock> {
 // other: it may move to another thread if slots may be shared between threads.
 unsafe impl<K: Send + Sync, V: Send + Sync, C: Send + Sync> Send for LeaseHandle<K, V, C> {}
 
+/// A count in `lent`, until it is dropped.
+pub(super) struct Lent<'h, K, V, C>(&'h LeaseHandle<K, V, C>);
+
+impl<K, V, C> Drop for Lent<'_, K, V, C> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
 impl<K, V, C> LeaseHandle<K, V, C> {
-    pub(super) fn new(slot: SlotRef<K, V, C>) -> Self {
+    pub(super) fn new(slot: SlotRef<K, V, C>) -> Self
+    where
+        K: Clone,
+    {
         Self {
+            key: slot.key.clone(),
             now: Cell::new(NonNull::from(&*slot)),
             slots: RefCell::new(vec![slot]),
             lent: Cell::new(0),
         }
     }
 
-    #[inline]
-    pub(super) fn slot(&self) -> &Slot<K, V, C> {
-        // SAFETY: the last of `slots`, which only `adopt` removes, and there only when nothing is lent;
-        // no caller uses what it got here after it called `adopt`.
-        unsafe { self.now.get().as_ref() }
-    }
-
-    /// The key is there now. Slots that no lease can use any more are let go.
+    /// The key is there now. Slots that no lease can use any more are let go. The caller is lent, and
+    /// has no further use for any slot but the new one.
     pub(super) fn adopt(&self, slot: SlotRef<K, V, C>) -> NonNull<Slot<K, V, C>> {
         let at = NonNull::from(&*slot);
         let mut slots = self.slots.borrow_mut();
-        let left = if self.lent.get() == 0 { core::mem::take(&mut *slots) } else { Vec::new() };
+        let left = if self.lent.get() <= 1 { core::mem::take(&mut *slots) } else { Vec::new() };
         slots.push(slot);
         self.now.set(at);
         drop(slots);
@@ -71,16 +82,18 @@ impl<K, V, C> LeaseHandle<K, V, C> {
         at
     }
 
-    /// One more borrowed lease.
+    /// One more borrowed lease or call under way: no slot is let go meanwhile.
     #[inline]
-    pub(super) fn lend(&self) {
-        self.lent.set(self.lent.get() + 1);
+    fn lend(&self) -> Lent<'_, K, V, C> {
+        // As many as there are guards; forgotten ones cannot fill an address space twice over.
+        self.lent.set(self.lent.get().wrapping_add(1));
+        Lent(self)
     }
 
     /// One less.
     #[inline]
     pub(super) fn give_back(&self) {
-        self.lent.set(self.lent.get() - 1);
+        self.lent.set(self.lent.get().wrapping_sub(1));
     }
 
     /// An owner of the slot at `at`, which a borrowed lease of this handle uses.
@@ -100,7 +113,7 @@ impl<K, V, C> LeaseHandle<K, V, C> {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &K {
-        &self.slot().key
+        &self.key
     }
 }
 
@@ -121,13 +134,30 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         &self,
         request: impl Into<LeaseRequest>,
     ) -> Result<Lease<'_, K, V, C>, AcquireError> {
-        let slot = self.slot();
-        let mut granted = slot.core.acquire(slot, request.into())?;
+        let (lent, at, term) = self.acquire(request.into())?;
+        Ok(Lease::new(self, lent, at, term))
+    }
+
+    /// A term, and the slot that it is in, which stays while it is lent.
+    #[inline]
+    #[expect(clippy::type_complexity, reason = "taken apart on the spot")]
+    fn acquire(
+        &self,
+        request: LeaseRequest,
+    ) -> Result<(Lent<'_, K, V, C>, NonNull<Slot<K, V, C>>, Term<V>), AcquireError> {
+        let lent = self.lend();
+        let at = self.now.get();
+        // SAFETY: the last of `slots`. Only `adopt` removes any, and only when it is called by the one
+        // that is lent: foreign code that calls this handle again is lent beside us.
+        let slot = unsafe { at.as_ref() };
+        let mut granted = slot.core.acquire(slot, request)?;
         let at = match granted.moved.take() {
-            None => self.now.get(),
+            None => at,
             Some(slot) => self.adopt(slot),
         };
-        Ok(Lease::new(self, at, Term::of(self.slot(), granted)))
+        // SAFETY: as above, or adopted just now. Not what `now` says: foreign code may have moved it.
+        let term = Term::of(unsafe { at.as_ref() }, granted);
+        Ok((lent, at, term))
     }
 
     /// Takes the key as [`try_acquire`](Self::try_acquire) does, with a guard that borrows nothing and
@@ -140,17 +170,14 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         &self,
         request: impl Into<LeaseRequest>,
     ) -> Result<OwnedLease<K, V, C>, AcquireError> {
-        let slot = self.slot();
-        let mut granted = slot.core.acquire(slot, request.into())?;
-        if let Some(slot) = granted.moved.take() {
-            self.adopt(slot);
-        }
-        let term = Term::of(self.slot(), granted);
-        Ok(OwnedLease::new(self.owner_of_now(), term))
+        let (lent, at, term) = self.acquire(request.into())?;
+        let owned = OwnedLease::new(self.owner_of(at), term);
+        drop(lent);
+        Ok(owned)
     }
 }
 
-impl<K, V, C> Clone for LeaseHandle<K, V, C> {
+impl<K: Clone, V, C> Clone for LeaseHandle<K, V, C> {
     fn clone(&self) -> Self {
         Self::new(self.owner_of_now())
     }
@@ -160,7 +187,7 @@ impl<K: fmt::Debug, V, C> fmt::Debug for LeaseHandle<K, V, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseHandle")
             .field("key", self.key())
-            .field("word", &self.slot().word)
+            .field("word", &self.owner_of_now().word)
             .finish_non_exhaustive()
     }
 }
