@@ -4,7 +4,7 @@ use core::hash::Hash;
 use core::time::Duration;
 
 use super::error::{AcquireError, Lost, RenewError};
-use super::event::{Events, LeaseEvent, LeaseEventKind};
+use super::event::{Events, LeaseEvent, LeaseEventKind, contained};
 use super::index::{Closed, Index, Replaced};
 use super::request::{LeaseRequest, Note};
 use super::slot::{NOTED, Slot, SlotRef};
@@ -37,6 +37,16 @@ pub(super) enum Standing<K, V, C> {
     Held(Word),
     /// It is running in another slot: somebody with the same token published there.
     Moved(SlotRef<K, V, C>),
+}
+
+/// What moving a key to a fresh slot came to.
+pub(super) enum Moved<K, V, C> {
+    /// It is here now.
+    To(SlotRef<K, V, C>),
+    /// The word was no longer as seen.
+    Not,
+    /// The value was published since the caller read it.
+    VersionChanged,
 }
 
 /// What becomes of the lease when its draft is published.
@@ -136,35 +146,40 @@ where
             }
             let next = Word::held(deadline);
             let base = slot.base.saturating_add(word.epoch() + 1);
-            if let Some(fresh) = self.move_to(slot, word, next, base) {
+            if let Moved::To(fresh) = self.move_to(slot, word, next, base, None) {
                 self.announce(&fresh, next, request.note.take());
                 return Ok(Granted { word: next, sharing: None, moved: Some(fresh) });
             }
         }
     }
 
-    /// Moves the key, with its value, to a fresh slot that starts with `next`; `None` if the word
-    /// was no longer `seen`.
+    /// Moves the key, with its value, to a fresh slot that starts with `next`. `from`: the version
+    /// that the caller knows and the value must still have.
     pub(super) fn move_to(
         &self,
         slot: &Slot<K, V, C>,
         seen: Word,
         next: Word,
         base: u64,
-    ) -> Option<SlotRef<K, V, C>> {
-        let (value, version) = {
-            let pinned = slot.pin()?;
-            if pinned.word() != seen {
-                return None;
-            }
-            // Foreign code, with no lock held; the pin sends writers elsewhere and is undone if this
-            // panics.
-            (pinned.value().clone(), pinned.version())
-        };
+        from: Option<u64>,
+    ) -> Moved<K, V, C> {
+        // Pinned to the end: two checkpoints bring the word back to what it was, and here the second
+        // one is sent elsewhere. So if the word is `seen` when it goes, the value is the one that was
+        // cloned.
+        let Some(pinned) = slot.pin() else { return Moved::Not };
+        if pinned.word() != seen {
+            return Moved::Not;
+        }
+        let version = pinned.version();
+        if from.is_some_and(|from| from != version) {
+            return Moved::VersionChanged;
+        }
+        // Foreign code, with no lock held; the pin is undone if this panics.
+        let value = pinned.value().clone();
         let fresh = Slot::new(slot.core.clone(), slot.key.clone(), base, next, value, version);
         match self.index.replace(slot, seen, fresh) {
-            Replaced::Yes(fresh) => Some(fresh),
-            Replaced::No(_) => None,
+            Replaced::Yes(fresh) => Moved::To(fresh),
+            Replaced::No(_) => Moved::Not,
         }
     }
 
@@ -420,7 +435,10 @@ where
         kind: LeaseEventKind,
         reason: Option<Label>,
     ) {
-        let note = if slot.flags() & NOTED != 0 { self.index.take_note(slot, token) } else { None };
+        // Foreign code (a key's `Hash` and `Eq`), while a guard may be unwinding: its panic costs a
+        // label.
+        let take = || (slot.flags() & NOTED != 0).then(|| self.index.take_note(slot, token));
+        let note = contained(take).flatten().flatten();
         if self.events.are_heard() {
             let owner = note.and_then(|note| note.owner);
             self.tell(slot, token, kind, owner, reason);
@@ -435,11 +453,17 @@ where
             None => (None, None),
         };
         if let Some(note) = note {
-            self.index.note(slot, token, *note);
+            self.note(slot, token, *note);
         }
         if self.events.are_heard() {
             self.tell(slot, token, LeaseEventKind::Acquired, owner, reason);
         }
+    }
+
+    /// Keeps the labels of a grant. A key whose clone or hash panics costs its labels, not the grant,
+    /// which nobody would hold if the panic went on from here.
+    pub(super) fn note(&self, slot: &Slot<K, V, C>, token: FencingToken, note: Note) {
+        let _ = contained(|| self.index.note(slot, token, note));
     }
 
     /// Reports what is settled.
@@ -452,11 +476,13 @@ where
         owner: Option<Label>,
         reason: Option<Label>,
     ) {
-        let owner = owner.or_else(|| {
-            (slot.flags() & NOTED != 0).then(|| self.index.owner(&slot.key, token)).flatten()
+        self.events.tell(|| {
+            let owner = owner.or_else(|| {
+                (slot.flags() & NOTED != 0).then(|| self.index.owner(&slot.key, token)).flatten()
+            });
+            let at = self.ticks.clock().now();
+            LeaseEvent { key: slot.key.clone(), token, kind, owner, reason, at }
         });
-        let at = self.ticks.clock().now();
-        self.events.tell(LeaseEvent { key: slot.key.clone(), token, kind, owner, reason, at });
     }
 }
 

@@ -80,6 +80,10 @@ pub enum RenewError {
     /// The lease belongs to a session, which alone renews it. It is held as before.
     #[error("the session of the lease renews it")]
     InSession,
+    /// Not handed off: a guard with the same token published since this one read the value. It is
+    /// held as before.
+    #[error("the value changed under the same token")]
+    VersionChanged,
 }
 
 /// Why a value was not published. The key's value is what it was.

@@ -3,7 +3,7 @@
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
+use crossbeam_channel::{Receiver, Sender};
 
 use super::{FencingToken, Label};
 use crate::clock::Timestamp;
@@ -100,7 +100,26 @@ impl<K> Events<K> {
     }
 }
 
+/// Runs foreign code whose panic goes no further; `None`: it panicked.
+pub(super) fn contained<R>(f: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(done) => Some(done),
+        Err(payload) => {
+            // What it threw may panic when it is dropped, and what that throws, too: leak the second.
+            if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+                core::mem::forget(second);
+            }
+            None
+        }
+    }
+}
+
 impl<K: Clone> Events<K> {
+    fn miss(&self) {
+        // ORDERING: Relaxed: a counter.
+        self.missed.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn subscribe(&self, capacity: usize) -> Receiver<LeaseEvent<K>> {
         let (sender, receiver) = crossbeam_channel::bounded(capacity);
         let mut list = self.subscribers.lock();
@@ -112,27 +131,28 @@ impl<K: Clone> Events<K> {
 
     /// Tells everybody. A full subscriber misses the event, which is counted; a sink that panics is
     /// ignored.
+    ///
+    /// Foreign code: the sink, and clones and drops of the key. The word is settled, no lock is held,
+    /// and its panics are not the caller's, which may be a guard that is being dropped.
     #[cold]
-    pub(super) fn tell(&self, event: LeaseEvent<K>) {
-        if let Some(sink) = &self.sink {
-            // Foreign code: the word is settled, no lock is held. Its panic is not the caller's.
-            if catch_unwind(AssertUnwindSafe(|| sink(&event))).is_err() {
-                // ORDERING: Relaxed: a counter.
-                self.missed.fetch_add(1, Ordering::Relaxed);
-            }
+    pub(super) fn tell(&self, make: impl FnOnce() -> LeaseEvent<K>) {
+        let Some(event) = contained(make) else { return self.miss() };
+        if let Some(sink) = &self.sink
+            && contained(|| sink(&event)).is_none()
+        {
+            self.miss();
         }
         let senders: Vec<_> = self.subscribers.lock().clone();
         let mut gone = Vec::new();
         for sender in senders {
-            match sender.try_send(event.clone()) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_)) => {
-                    // ORDERING: Relaxed: a counter.
-                    self.missed.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(TrySendError::Disconnected(_)) => gone.push(sender),
+            match contained(|| sender.try_send(event.clone()).map_err(|refused| refused.is_full()))
+            {
+                Some(Ok(())) => {}
+                Some(Err(true)) | None => self.miss(),
+                Some(Err(false)) => gone.push(sender),
             }
         }
+        let _ = contained(move || drop(event));
         if !gone.is_empty() {
             let mut list = self.subscribers.lock();
             list.retain(|sender| !gone.iter().any(|dead| dead.same_channel(sender)));

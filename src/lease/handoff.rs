@@ -31,7 +31,7 @@ pub struct Handoff<K: LeaseKey, V: LeaseValue, C: Clock = MonotonicClock> {
 impl<K: LeaseKey, V: LeaseValue, C: Clock> Handoff<K, V, C> {
     pub(super) fn new(slot: SlotRef<K, V, C>, term: Term<V>, to: Label) -> Self {
         let token = term.token(&slot);
-        slot.core.index.note(&slot, token, Note { owner: Some(to), ..Note::default() });
+        slot.core.note(&slot, token, Note { owner: Some(to), ..Note::default() });
         Self { slot, term: Some(term), token }
     }
 

@@ -8,7 +8,7 @@
 //! grants, and the floor below which no key made anew may start.
 //!
 //! `Hash` and `Eq` of keys are the only foreign code that runs with a shard locked, as in every
-//! concurrent map. They must not call the table.
+//! concurrent map. They must not call the table. Keys and values are cloned before, dropped after.
 
 use core::hash::{BuildHasher, Hash};
 use std::collections::HashMap;
@@ -158,7 +158,7 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
         }
         let (left, _) = place.remove();
         shard.floor = shard.floor.max(floor);
-        let noted = shard.notes.remove(&old.key);
+        let noted = shard.notes.remove_entry(&old.key);
         drop(shard);
         drop((left, noted));
         true
@@ -166,6 +166,7 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
 
     /// Ends everything: each slot is gone, and nothing is found or made any more.
     pub(super) fn close(&self) {
+        let (mut left, mut labels) = (Vec::new(), Vec::with_capacity(self.shards.len()));
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.closed = true;
@@ -180,8 +181,12 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
                 }
             }
             drop(shard);
-            drop((slots, notes));
+            // A vector: it goes on dropping after one of its values panicked.
+            left.extend(slots);
+            labels.push(notes);
         }
+        // Foreign code (drops of keys and values), which may panic: after all is closed.
+        drop((left, labels));
     }
 
     /// Keeps the labels of the grant with `token`.
@@ -189,12 +194,25 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
         let (hash, shard) = self.place(&slot.key);
         let key = slot.key.clone();
         let mut shard = shard.lock();
+        let inside = &mut *shard;
         // The key may have moved since: the flag goes where the key is.
-        if let Some(now) = shard.slots.find(hash, |other| other.key == slot.key).cloned() {
-            now.raise(NOTED);
-            let old = shard.notes.insert(key, Noted { token, note });
+        let Some(now) = inside.slots.find(hash, |other| other.key == slot.key) else {
+            // The lock goes before the key does: `drop` of a key is foreign code.
             drop(shard);
-            drop((old, now));
+            return;
+        };
+        let fresh = Noted { token, note };
+        match inside.notes.get_mut(&slot.key) {
+            // The grant was overtaken before it came here.
+            Some(old) if old.token > token => {}
+            Some(old) => {
+                now.raise(NOTED);
+                *old = fresh;
+            }
+            None => {
+                now.raise(NOTED);
+                inside.notes.insert(key, fresh);
+            }
         }
     }
 
@@ -212,15 +230,21 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
 
     /// Takes the labels of the grant with `token`, which ended in `slot`.
     pub(super) fn take_note(&self, slot: &Slot<K, V, C>, token: FencingToken) -> Option<Note> {
-        let (_, shard) = self.place(&slot.key);
+        let (hash, shard) = self.place(&slot.key);
         let mut shard = shard.lock();
         let noted = shard.notes.get(&slot.key)?;
         if noted.token > token {
             return None;
         }
-        let noted = shard.notes.remove(&slot.key)?;
+        let (key, noted) = shard.notes.remove_entry(&slot.key)?;
         slot.lower(NOTED);
+        if let Some(now) = shard.slots.find(hash, |other| other.key == slot.key) {
+            // The term may have ended by moving the key, and then took the flag along.
+            now.lower(NOTED);
+        }
         drop(shard);
+        // Foreign code, outside the lock.
+        drop(key);
         (noted.token == token).then_some(noted.note)
     }
 

@@ -40,6 +40,8 @@ const SECOND_FILLED: u32 = 1;
 pub(super) const NOTED: u32 = 1 << 1;
 /// Somebody waits for the key.
 pub(super) const AWAITED: u32 = 1 << 2;
+/// Entry 0 was taken out of a slot that nobody has seen.
+const FIRST_TAKEN: u32 = 1 << 3;
 
 struct Entry<V> {
     /// Counts publications of the key.
@@ -255,33 +257,26 @@ impl<K, V, C> Slot<K, V, C> {
 
     /// Takes the value out of a slot that nobody else has seen.
     pub(super) fn into_value(mut self) -> V {
-        // Entry 0 leaves with the value, so the rest must not be dropped as a whole: swap in nothing
-        // by marking what is left.
-        let value = self.entries[0].value.with_mut(|place| {
+        // Not dropped twice: `Drop` looks at this.
+        self.flags.with_mut(|flags| *flags |= FIRST_TAKEN);
+        self.entries[0].value.with_mut(|place| {
             // SAFETY: owned by value; a new slot's entry 0 is filled.
             unsafe { (*place).assume_init_read() }
-        });
-        // Not dropped twice: `Drop` looks at this.
-        self.base = TAKEN;
-        value
+        })
     }
 }
-
-/// The base of a slot whose value was taken out before anybody saw it. No token is so great: the
-/// range of tokens ends here, after five hundred years of a grant each nanosecond.
-const TAKEN: u64 = u64::MAX;
 
 impl<K, V, C> Drop for Slot<K, V, C> {
     fn drop(&mut self) {
         if !core::mem::needs_drop::<V>() {
             return;
         }
-        let second = self.flags.with_mut(|flags| *flags & SECOND_FILLED != 0);
-        if self.base != TAKEN {
+        let flags = self.flags.with_mut(|flags| *flags);
+        if flags & FIRST_TAKEN == 0 {
             // SAFETY: `&mut self`: nobody else is left. Entry 0 was filled by `new`.
             self.entries[0].value.with_mut(|place| unsafe { (*place).assume_init_drop() });
         }
-        if second {
+        if flags & SECOND_FILLED != 0 {
             // SAFETY: as above; the flag says that it is filled.
             self.entries[1].value.with_mut(|place| unsafe { (*place).assume_init_drop() });
         }

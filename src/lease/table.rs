@@ -358,7 +358,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
     /// Ends the grant with the token that the caller *observed*, and no other. The owner's guard says
     /// [`Lost::Revoked`](super::Lost::Revoked) from now on.
     pub fn revoke(&self, key: &K, observed: FencingToken, reason: impl Into<Label>) -> Revocation {
-        let mut reason = Some(reason.into());
+        let reason = reason.into();
         loop {
             let Ok(slot) = self.core.follow(key) else { return Revocation::NoSuchKey };
             let word = slot.word.load();
@@ -369,7 +369,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
             if !running || slot.token(word) != observed {
                 return Revocation::Stale { current: running.then(|| slot.token(word)) };
             }
-            if self.core.end(&slot, word, Ended::Revoked, reason.take()) {
+            if self.core.end(&slot, word, Ended::Revoked, Some(reason.clone())) {
                 return Revocation::Revoked;
             }
         }

@@ -4,7 +4,7 @@
 use core::cell::Cell;
 use core::time::Duration;
 
-use super::core::{Granted, Standing, Then};
+use super::core::{Granted, Moved, Standing, Then};
 use super::error::{Lost, Refusal, Release, RenewError};
 use super::event::LeaseEventKind;
 use super::index::Replaced;
@@ -342,7 +342,8 @@ impl<V: LeaseValue> Term<V> {
         loop {
             let word = match core.standing(slot, self.epoch) {
                 Ok(Standing::Held(word)) => word,
-                Ok(Standing::Moved(_)) => return Err(Lost::HandedOff.into()),
+                // Whoever moved the key with this token in it published there.
+                Ok(Standing::Moved(_)) => return Err(RenewError::VersionChanged),
                 Err(lost) => return Err(self.lose(lost).into()),
             };
             let Some(until) = core.ticks.deadline(within) else {
@@ -358,10 +359,14 @@ impl<V: LeaseValue> Term<V> {
             }
             // The epochs are used up, or another guard may still use this slot's entries.
             let base = slot.base.saturating_add(word.epoch() + 1);
-            if let Some(fresh) = core.move_to(slot, word, Word::pending(until), base) {
-                core.settled(slot, slot.token(word), LeaseEventKind::HandedOff, None);
-                self.moved_here();
-                return Ok(Some(fresh));
+            match core.move_to(slot, word, Word::pending(until), base, Some(self.version)) {
+                Moved::To(fresh) => {
+                    core.settled(slot, slot.token(word), LeaseEventKind::HandedOff, None);
+                    self.moved_here();
+                    return Ok(Some(fresh));
+                }
+                Moved::VersionChanged => return Err(RenewError::VersionChanged),
+                Moved::Not => {}
             }
         }
     }
