@@ -38,7 +38,9 @@ fn backon() -> ExponentialBuilder {
 fn eight_delays(c: &mut Criterion) {
     let expected: Vec<_> = policy(Jitter::None).delays(0).collect();
     assert_eq!(expected, tokio_retry().take(8).collect::<Vec<_>>());
-    assert_eq!(expected, backon().build().collect::<Vec<_>>());
+    // This crate's factor is an `f32`: some nanoseconds off.
+    let close = |(a, b): (&Duration, Duration)| a.abs_diff(b) < Duration::from_micros(1);
+    assert!(expected.iter().zip(backon().build()).all(close));
 
     let mut group = c.benchmark_group("retry/eight delays");
     let none = policy(Jitter::None);

@@ -116,6 +116,16 @@ proptest! {
 }
 
 #[test]
+fn without_limits_the_delays_never_end() {
+    let policy = RetryPolicy::exponential(SEC).without_max_delay().without_max_attempts();
+    let policy = policy.jitter(Jitter::None).build().unwrap();
+    let mut delays = policy.delays(0);
+    assert_eq!(delays.nth(100_000), Some(Duration::from_nanos(u64::MAX)));
+    let bounded = RetryPolicy::fixed(SEC).jitter(Jitter::None).max_elapsed(3 * SEC);
+    assert_eq!(bounded.build().unwrap().delays(0).count(), 3);
+}
+
+#[test]
 fn a_crowd_at_the_cap_is_spread_over_it() {
     for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
         let policy =

@@ -30,9 +30,9 @@ impl Curve {
 /// `base · 2^bits`, saturating.
 #[inline]
 fn shifted(base: u64, bits: u32) -> u64 {
-    // A shift that loses no bit needs as many leading zeros.
-    if bits <= base.leading_zeros() && bits < u64::BITS {
-        base << bits
+    // A shift that loses no bit needs as many leading zeros; zero has 64, and is not shifted by them.
+    if bits <= base.leading_zeros() {
+        base.wrapping_shl(bits)
     } else if base == 0 {
         0
     } else {
@@ -75,6 +75,7 @@ impl Factor {
     }
 
     /// `base · factor^steps`, saturating: by squaring, so no loop runs `steps` times.
+    #[inline(never)]
     fn grow(self, base: u64, steps: u32) -> u64 {
         let mut result = Float::new(base);
         let mut power = Float::new(self.0).scaled_down(Self::FRACTION);

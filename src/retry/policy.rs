@@ -85,13 +85,9 @@ impl RetryPolicy {
     #[inline]
     #[must_use]
     pub fn delay(&self, attempt: u32, previous: Duration, rng: &mut fastrand::Rng) -> Duration {
-        Duration::from_nanos(self.delay_nanos(attempt, nanos_saturating(previous), rng))
-    }
-
-    #[inline]
-    fn delay_nanos(&self, attempt: u32, previous: u64, rng: &mut fastrand::Rng) -> u64 {
         let delay = self.curve.at(self.base, attempt.saturating_sub(1), self.cap);
-        self.jitter.apply(delay, self.base, self.cap, previous, rng)
+        let previous = nanos_saturating(previous);
+        Duration::from_nanos(self.jitter.apply(delay, self.base, self.cap, previous, rng))
     }
 
     /// What to do after attempt number `attempt` failed, `elapsed` after the first one began.
@@ -136,11 +132,17 @@ impl RetryPolicy {
     /// the iterator counts the delays it gave, as if attempts took no time.
     #[must_use]
     pub fn delays(&self, seed: u64) -> Delays {
+        let limit = self.max_elapsed.map_or(u64::MAX, nanos_saturating);
         Delays {
-            policy: *self,
-            attempt: 0,
+            curve: self.curve,
+            base: self.base,
+            cap: self.cap,
+            jitter: self.jitter,
+            given: 0,
+            most: self.max_attempts.map_or(Delays::NO_LIMIT, |most| most.get() - 1),
             previous: 0,
-            elapsed: 0,
+            left: limit,
+            spent: if limit == u64::MAX { 0 } else { u64::MAX },
             rng: fastrand::Rng::with_seed(seed),
         }
     }
@@ -211,11 +213,24 @@ pub enum Stop {
 /// The delays of a policy. See [`RetryPolicy::delays`].
 #[derive(Clone, Debug)]
 pub struct Delays {
-    policy: RetryPolicy,
-    attempt: u32,
+    curve: Curve,
+    base: u64,
+    cap: u64,
+    jitter: Jitter,
+    /// How many were given; stays below `NO_LIMIT`.
+    given: u32,
+    most: u32,
     previous: u64,
-    elapsed: u64,
+    /// How much of `max_elapsed` is left.
+    left: u64,
+    /// Which bits of a delay are taken from `left`: all, or none where there is no limit.
+    spent: u64,
     rng: fastrand::Rng,
+}
+
+impl Delays {
+    /// A `most` that is never reached.
+    const NO_LIMIT: u32 = u32::MAX;
 }
 
 impl Iterator for Delays {
@@ -223,21 +238,14 @@ impl Iterator for Delays {
 
     #[inline]
     fn next(&mut self) -> Option<Duration> {
-        let policy = &self.policy;
-        // Saturating: without a limit on attempts the iterator has no end, and stays at the cap.
-        let attempt = self.attempt.saturating_add(1);
-        if policy.is_last(attempt) {
+        if self.given == self.most {
             return None;
         }
-        let delay = policy.delay_nanos(attempt, self.previous, &mut self.rng);
-        if let Some(limit) = policy.max_elapsed {
-            let elapsed = self.elapsed.saturating_add(delay);
-            if Duration::from_nanos(elapsed) > limit {
-                return None;
-            }
-            self.elapsed = elapsed;
-        }
-        self.attempt = attempt;
+        let delay = self.curve.at(self.base, self.given, self.cap);
+        let delay = self.jitter.apply(delay, self.base, self.cap, self.previous, &mut self.rng);
+        // Where there is no limit all is left, for ever.
+        self.left = self.left.checked_sub(delay & self.spent)?;
+        self.given = (self.given + 1).min(Self::NO_LIMIT - 1);
         self.previous = delay;
         Some(Duration::from_nanos(delay))
     }
