@@ -44,6 +44,10 @@ pub struct Settings {
     /// How many weak compare-and-exchanges of each execution, the first ones, fail for no reason.
     /// Defaults to 0.
     pub weak_failures: u32,
+    /// Whether an atomic of ours may be dropped although loom sees nothing that orders the drop after
+    /// other threads' accesses. Set it where a `std` `Arc`, which loom cannot see, is what orders it.
+    /// Defaults to false: such a drop fails the model.
+    pub unordered_drops: bool,
 }
 
 /// What an exploration took.
@@ -63,7 +67,8 @@ pub struct Explored {
 ///
 /// # Panics
 ///
-/// When an execution panics, deadlocks, races on a cell or leaks; loom may abort the process.
+/// When an execution panics, deadlocks, races on a cell, gives an atomic back that another thread may
+/// still be using, or leaks one; loom may abort the process.
 pub fn check(body: impl Fn() + Send + Sync + 'static) -> Explored {
     Settings::default().check(body)
 }
@@ -86,6 +91,7 @@ impl Settings {
             timeouts_fire: self.timeouts_fire,
             early_wakes: self.early_wakes,
             weak_failures: self.weak_failures,
+            unordered_drops: self.unordered_drops,
         };
         let executions = std::sync::Arc::new(std::sync::Mutex::new(0_u64));
         let count = std::sync::Arc::clone(&executions);

@@ -18,6 +18,8 @@ pub struct Model {
     pub timeouts_fire: bool,
     /// Whether the passes with injected early wakes and failures are left out.
     pub once: bool,
+    /// Whether the last owner of a `std` `Arc` drops atomics here: loom does not see what orders it.
+    pub std_arc: bool,
     /// One execution.
     pub body: fn(),
 }
@@ -54,7 +56,7 @@ impl Model {
     /// A model that explores everything; `models!` changes what its list says.
     #[must_use]
     pub const fn new(room: &'static str, name: &'static str, body: fn()) -> Self {
-        Self { room, name, bound: None, timeouts_fire: false, once: false, body }
+        Self { room, name, bound: None, timeouts_fire: false, once: false, std_arc: false, body }
     }
 
     /// Explores the model in one pass. Panics, or aborts the process, when an execution fails.
@@ -64,6 +66,7 @@ impl Model {
             timeouts_fire: self.timeouts_fire,
             early_wakes: u32::from(pass == Pass::EarlyWake),
             weak_failures: u32::from(pass == Pass::WeakFailure),
+            unordered_drops: self.std_arc,
         };
         settings.check(self.body)
     }
@@ -123,6 +126,7 @@ impl Explored {
 ///     set_x_get_timeout [fires] { … }        // timed waits fire at once
 ///     three_at_once [bound: 2, fires] { … }
 ///     big [bound: 2, once] { … }             // no passes with injected early wakes and failures
+///     listener [std_arc] { … }               // drops that only a `std` `Arc` orders
 /// }
 /// ```
 #[macro_export]
@@ -152,6 +156,10 @@ macro_rules! models {
     };
     (@set $model:ident fires $(, $($rest:tt)*)?) => {
         $model.timeouts_fire = true;
+        $( $crate::models!(@set $model $($rest)*); )?
+    };
+    (@set $model:ident std_arc $(, $($rest:tt)*)?) => {
+        $model.std_arc = true;
         $( $crate::models!(@set $model $($rest)*); )?
     };
     (@set $model:ident once $(, $($rest:tt)*)?) => {

@@ -303,7 +303,7 @@ models! { "timer";
 
     /// Dropping the timers without a wait ends the driver, and what a clock that moves still tells
     /// it does no harm.
-    drop_x_advance [bound: 2, once] {
+    drop_x_advance [bound: 2, once, std_arc] {
         let (clock, timers) = start();
         let fate = Fate::new();
         drop(timers.insert(SOON, fate.callback()).unwrap());

@@ -6,7 +6,7 @@ pub(crate) use core::sync::atomic::Ordering;
 use std::rc::Rc;
 
 use super::super::site::{self, Op};
-use super::execution::{self, Kind};
+use super::execution::{self, Alive, Kind};
 use super::history::History;
 
 /// A fence, which a weakening run may leave out.
@@ -80,6 +80,9 @@ mod verbs {
 /// `with_mut` for each of loom's atomics; its `AtomicBool` has none.
 trait Exclusive<T> {
     fn exclusive<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R;
+
+    /// Has loom check that all accesses of other threads come before.
+    fn alone(&mut self);
 }
 
 macro_rules! exclusive {
@@ -87,6 +90,9 @@ macro_rules! exclusive {
         impl Exclusive<$int> for loom::sync::atomic::$name {
             fn exclusive<R>(&mut self, f: impl FnOnce(&mut $int) -> R) -> R {
                 self.with_mut(f)
+            }
+            fn alone(&mut self) {
+                self.with_mut(|_| ());
             }
         }
     )*};
@@ -102,6 +108,11 @@ impl Exclusive<bool> for loom::sync::atomic::AtomicBool {
         self.store(value, Ordering::Relaxed);
         result
     }
+    fn alone(&mut self) {
+        // SAFETY: a `&mut` to the atomic. Sees others' stores, not their loads: loom offers no more
+        // for its `AtomicBool`.
+        let _ = unsafe { self.unsync_load() };
+    }
 }
 
 macro_rules! atomic {
@@ -109,6 +120,18 @@ macro_rules! atomic {
         pub(crate) struct $name {
             word: Word<loom::sync::atomic::$name>,
             history: History,
+            alive: Alive,
+        }
+
+        /// Memory is given back: every access of other threads must come before.
+        impl Drop for $name {
+            fn drop(&mut self) {
+                if self.alive.is_sound()
+                    && let Word::Now(atomic) = &mut self.word
+                {
+                    atomic.alone();
+                }
+            }
         }
 
         #[allow(dead_code, reason = "the door offers the same verbs in every world")]
@@ -121,13 +144,13 @@ macro_rules! atomic {
             #[track_caller]
             pub(crate) fn new(value: $int) -> Self {
                 let word = Word::Now(loom::sync::atomic::$name::new(value));
-                Self { word, history: History::new(value as u64) }
+                Self { word, history: History::new(value as u64), alive: Alive::new() }
             }
 
             pub(crate) const fn const_new(value: $int) -> Self {
                 let first = value as u64;
                 let word = Word::Late { first, id: PlainU64::new(0) };
-                Self { word, history: History::new(first) }
+                Self { word, history: History::new(first), alive: Alive::unknown() }
             }
 
             fn on<R>(&self, verb: impl FnOnce(&loom::sync::atomic::$name) -> R) -> R {
@@ -279,13 +302,22 @@ atomic! {
 }
 
 /// A pointer; the same verbs, without arithmetic and without `const_new`.
-pub(crate) struct AtomicPtr<T>(loom::sync::atomic::AtomicPtr<T>);
+pub(crate) struct AtomicPtr<T>(loom::sync::atomic::AtomicPtr<T>, Alive);
+
+/// Memory is given back: every access of other threads must come before.
+impl<T> Drop for AtomicPtr<T> {
+    fn drop(&mut self) {
+        if self.1.is_sound() {
+            self.0.with_mut(|_| ());
+        }
+    }
+}
 
 #[allow(dead_code, reason = "the door offers the same verbs in every world")]
 impl<T> AtomicPtr<T> {
     #[track_caller]
     pub(crate) fn new(value: *mut T) -> Self {
-        Self(loom::sync::atomic::AtomicPtr::new(value))
+        Self(loom::sync::atomic::AtomicPtr::new(value), Alive::new())
     }
 
     /// Exclusive access: no other thread can see the word.

@@ -21,6 +21,8 @@ pub(crate) struct Behaviour {
     pub(crate) early_wakes: u32,
     /// How many weak compare-and-exchanges of an execution, the first ones, fail for no reason.
     pub(crate) weak_failures: u32,
+    /// Whether drops of atomics are taken as they come.
+    pub(crate) unordered_drops: bool,
 }
 
 /// What the door was asked for, over all executions since the last look.
@@ -236,6 +238,43 @@ impl Execution {
         }
         self.fired.set(self.fired.get() + 1);
         Some(self.fired.get() > PROMPT_TIMEOUTS)
+    }
+}
+
+/// Says that an atomic lives, so that loom reports one which is still there when its execution ends.
+/// Only in executions that [`begin`] started: others may have no end that the door knows of.
+pub(super) struct Alive(Option<loom::alloc::Track<()>>);
+
+impl Alive {
+    #[track_caller]
+    pub(super) fn new() -> Self {
+        let begun = CURRENT.with(|c| c.borrow().as_ref().is_some_and(|e| e.number.is_none()));
+        Self(begun.then(|| loom::alloc::Track::new(())))
+    }
+
+    /// A word that was made in a `const` context: it may be a static's.
+    pub(super) const fn unknown() -> Self {
+        Self(None)
+    }
+
+    /// Whether the atomic can be looked at in its drop: not while an execution comes down, of which
+    /// loom may have lost hold already.
+    pub(super) fn is_sound(&self) -> bool {
+        self.0.is_some()
+            && !std::thread::panicking()
+            && CURRENT.with(|c| c.borrow().as_ref().is_some_and(|e| !e.behaviour.unordered_drops))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        let Some(track) = self.0.take() else { return };
+        if CURRENT.with(|c| c.borrow().is_none()) {
+            core::mem::forget(track);
+        } else if std::thread::panicking() {
+            // A panic that the model catches, or the end of a failed execution.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(track)));
+        }
     }
 }
 
