@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::node::{Header, Timer};
 use crate::clock::Timestamp;
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::park;
 
 // Flags in the low bits of `head`; a timer is aligned to 8.
@@ -89,6 +89,10 @@ impl Intake {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if flags(head) & refusing != 0 {
+                // ORDERING: Acquire: pairs with the Release in `finish`: a canceller that is refused
+                // lets go of the driver's hold too and may free the timer, in which the driver has
+                // written the key after it linked it.
+                fence(Ordering::Acquire);
                 return Err(Refused);
             }
             // SAFETY: about to be pushed.
@@ -209,12 +213,12 @@ impl Intake {
     #[must_use]
     pub(super) fn finish(&self) -> bool {
         let null = core::ptr::null_mut();
-        // ORDERING: Relaxed: whoever sees CLOSED only lets go of a timer; the release of its
-        // hold orders that. Relaxed where it fails: `take` looks.
+        // ORDERING: Release: pairs with the fence of a refused `push`: whoever sees CLOSED frees a
+        // timer that the driver has linked and written to. Relaxed where it fails: `take` looks.
         let finished = self.head.compare_exchange(
             with_flags(null, CLOSING),
             with_flags(null, CLOSING | CLOSED),
-            Ordering::Relaxed,
+            Ordering::Release,
             Ordering::Relaxed,
         );
         finished.is_ok()
