@@ -118,7 +118,7 @@ pub enum AttemptError {
     Failed(#[source] Arc<dyn Error + Send + Sync>),
     /// The closure panicked.
     #[error("panicked: {0}")]
-    Panicked(PanicPayload),
+    Panicked(JobPanic),
     /// It ran for longer than its timeout and showed no life. It may still be running; what it says
     /// when it comes back is not heard.
     #[error("no end and no heartbeat within {after:?}")]
@@ -136,12 +136,12 @@ pub enum AttemptError {
 
 /// What a panic carried. Clones share it.
 #[derive(Clone)]
-pub struct PanicPayload {
+pub struct JobPanic {
     message: Arc<str>,
     payload: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
 }
 
-impl PanicPayload {
+impl JobPanic {
     pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
         let message = payload
             .downcast_ref::<&'static str>()
@@ -164,13 +164,13 @@ impl PanicPayload {
     }
 }
 
-impl fmt::Debug for PanicPayload {
+impl fmt::Debug for JobPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PanicPayload").field(&self.message).finish()
+        f.debug_tuple("JobPanic").field(&self.message).finish()
     }
 }
 
-impl fmt::Display for PanicPayload {
+impl fmt::Display for JobPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }

@@ -108,6 +108,9 @@ mod handle;
 mod intake;
 mod keys;
 mod members;
+#[cfg(tenure_loom)]
+#[doc(hidden)]
+pub mod model;
 mod options;
 mod outcome;
 #[expect(clippy::module_inception, reason = "the type of that name lives there")]
@@ -128,7 +131,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub use builder::Builder;
 pub use ctx::{JobCtx, Permit};
 pub use error::{
-    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, PanicPayload,
+    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, JobPanic,
     SubmitError,
 };
 pub use events::{Event, Events};

@@ -185,7 +185,7 @@ impl Closing {
         park::wake_all(&raw const self.finished);
     }
 
-    fn wait(&self, limit: impl Fn() -> Option<Duration>) -> ShutdownReport {
+    pub(super) fn wait(&self, limit: impl Fn() -> Option<Duration>) -> ShutdownReport {
         // ORDERING: Acquire: pairs with the Release in `finish`.
         while self.finished.load(Ordering::Acquire) == 0 {
             if let Wait::TimedOut = park::wait(&self.finished, 0, limit()) {

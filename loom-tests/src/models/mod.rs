@@ -6,6 +6,8 @@ pub mod clock;
 pub mod lease;
 pub mod lock;
 pub mod promise;
+pub mod runtime;
+pub mod runtime_pool;
 pub mod specimen;
 pub mod timer;
 pub mod wait;
@@ -18,6 +20,8 @@ pub fn all() -> Vec<Model> {
         lease::MODELS,
         lock::MODELS,
         promise::MODELS,
+        runtime::MODELS,
+        runtime_pool::MODELS,
         specimen::MODELS,
         timer::MODELS,
         wait::MODELS,

@@ -1,0 +1,288 @@
+//! The job's word and cell: each pair of what a worker, the driver, a canceller and a handle may do.
+//!
+//! The closure owns a loom cell that each attempt reads and its drop writes: the model fails when
+//! the drop overlaps an attempt, or does not see one. The value owns another, written by the attempt
+//! that made it and read by whoever gets it. Both own a loom `Arc`, so what is never dropped leaks,
+//! which loom reports.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
+use tenure::runtime::model::{End, Job, job};
+use tenure::runtime::{JobError, JobHandle};
+
+/// Something that may be seen and must be dropped once, after all who saw it.
+struct Watched {
+    cell: UnsafeCell<u32>,
+    drops: std::sync::Arc<AtomicU32>,
+    _leak: Arc<()>,
+}
+
+// SAFETY: the cell is read by many and written by the drop alone; loom checks that.
+unsafe impl Sync for Watched {}
+// SAFETY: as above.
+unsafe impl Send for Watched {}
+
+impl Watched {
+    fn new(drops: &std::sync::Arc<AtomicU32>) -> Self {
+        let this = Self { cell: UnsafeCell::new(0), drops: drops.clone(), _leak: Arc::new(()) };
+        // SAFETY: ours alone.
+        this.cell.with_mut(|c| unsafe { *c = 7 });
+        this
+    }
+
+    fn see(&self) {
+        // SAFETY: shared, and the drop comes after; loom checks that.
+        assert_eq!(self.cell.with(|c| unsafe { *c }), 7);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: the last one; loom checks that.
+        self.cell.with_mut(|c| unsafe { *c = 0 });
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the handle's thread does.
+#[derive(Clone, Copy)]
+enum Reader {
+    /// Waits for the result.
+    Await,
+    /// Leaves at once.
+    Drop,
+    /// Asks once, then leaves.
+    PollDrop,
+    /// Asks with one waker, then waits with another.
+    PollAwait,
+}
+
+/// A failing attempt: which ones fail (bit `n` for attempt `n + 1`).
+#[derive(Clone, Copy)]
+struct Fails(u32);
+
+type Op = fn(&Job) -> End;
+
+/// Runs a worker, `others` and a reader against one job, each on a thread of its own.
+fn race(fails: Fails, most: u32, others: &[Op], reader: Reader) {
+    race_from(true, fails, others, reader, move |job| job.drive(most));
+}
+
+fn race_from(
+    ready: bool,
+    fails: Fails,
+    others: &[Op],
+    reader: Reader,
+    worker: impl FnOnce(&Job) -> End + Send + 'static,
+) {
+    let closures = std::sync::Arc::new(AtomicU32::new(0));
+    let values = std::sync::Arc::new(AtomicU32::new(0));
+    let made = std::sync::Arc::new(AtomicU32::new(0));
+    let captured = Watched::new(&closures);
+    let (value_drops, value_made) = (values.clone(), made.clone());
+    let (job, handle) = job(ready, move |ctx| {
+        captured.see();
+        if fails.0 & (1 << (ctx.attempt() - 1)) == 0 {
+            value_made.fetch_add(1, Ordering::Relaxed);
+            Ok(Watched::new(&value_drops))
+        } else {
+            Err("as told")
+        }
+    });
+    let mut threads = Vec::new();
+    for &op in others {
+        let job = job.clone();
+        threads.push(thread::spawn(move || op(&job)));
+    }
+    let read = thread::spawn(move || read(handle, reader));
+    threads.push(thread::spawn(move || worker(&job)));
+    let ends: Vec<End> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let seen = read.join().unwrap();
+    let ended: Vec<_> =
+        ends.iter().filter(|e| matches!(e, End::Succeeded | End::Dead | End::Cancelled)).collect();
+    assert_eq!(ended.len(), 1, "one end: {ends:?}");
+    if let Some(seen) = seen {
+        assert_eq!(seen, *ended[0], "the handle sees that end");
+    }
+    assert_eq!(closures.load(Ordering::Relaxed), 1, "the closure is dropped once");
+    assert_eq!(
+        values.load(Ordering::Relaxed),
+        made.load(Ordering::Relaxed),
+        "each value is dropped once"
+    );
+}
+
+fn end_of(result: Result<Watched, JobError>) -> End {
+    match result {
+        Ok(value) => {
+            value.see();
+            End::Succeeded
+        }
+        Err(JobError::Dead(_)) => End::Dead,
+        Err(JobError::Cancelled | JobError::Shutdown) => End::Cancelled,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn read(mut handle: JobHandle<Watched>, reader: Reader) -> Option<End> {
+    let poll = |handle: &mut JobHandle<Watched>| {
+        let mut first = None;
+        loom::future::block_on(std::future::poll_fn(|cx| {
+            if let Poll::Ready(result) = Pin::new(&mut *handle).poll(cx) {
+                first = Some(result);
+            }
+            Poll::Ready(())
+        }));
+        first
+    };
+    match reader {
+        Reader::Await => Some(end_of(loom::future::block_on(handle))),
+        Reader::Drop => None,
+        Reader::PollDrop => poll(&mut handle).map(end_of),
+        Reader::PollAwait => match poll(&mut handle) {
+            Some(result) => Some(end_of(result)),
+            None => Some(end_of(loom::future::block_on(handle))),
+        },
+    }
+}
+
+const OK: Fails = Fails(0);
+const ONCE: Fails = Fails(1);
+const ALWAYS: Fails = Fails(u32::MAX);
+
+fn cancel(job: &Job) -> End {
+    job.cancel(false)
+}
+
+/// A second entry of the same job, left over from somewhere.
+fn entry(job: &Job) -> End {
+    job.drive(2)
+}
+
+fn rescue(job: &Job) -> End {
+    job.rescue(1, 2, false)
+}
+
+fn rescue_last(job: &Job) -> End {
+    job.rescue(1, 1, false)
+}
+
+fn heartbeat(job: &Job) -> End {
+    job.heartbeat(1);
+    End::Nothing
+}
+
+/// A timer that was made for the first attempt's retry, or for a job that is not there any more.
+fn fire(job: &Job) -> End {
+    job.fire(1, 2)
+}
+
+/// As the end of a shutdown: whatever it is in, it ends.
+fn shutdown(job: &Job) -> End {
+    match job.cancel(true) {
+        End::Requested => {
+            // Whichever attempt runs.
+            for epoch in 1..=3 {
+                let end = job.rescue(epoch, 1, true);
+                if end != End::Nothing {
+                    return end;
+                }
+            }
+            End::Nothing
+        }
+        end => end,
+    }
+}
+
+models! { "runtime";
+    /// The result of a worker and whoever waits for it.
+    finish_x_await [bound: 4] { race(OK, 1, &[], Reader::Await); }
+    /// The result has nobody to take it, or just lost it.
+    finish_x_drop { race(OK, 1, &[], Reader::Drop); }
+    /// A waker is left, and its owner leaves.
+    finish_x_poll_drop { race(OK, 1, &[], Reader::PollDrop); }
+    /// A waker is replaced by another.
+    finish_x_poll_await [bound: 4] { race(OK, 1, &[], Reader::PollAwait); }
+    /// The error of the last attempt.
+    die_x_await [bound: 4] { race(ALWAYS, 1, &[], Reader::Await); }
+    /// The error has nobody to take it.
+    die_x_drop { race(ALWAYS, 1, &[], Reader::Drop); }
+    /// A waker is left, and its owner leaves, while the job dies.
+    die_x_poll_drop { race(ALWAYS, 1, &[], Reader::PollDrop); }
+    /// A retry, and the waiter of the whole.
+    fail_x_await [bound: 4] { race(ONCE, 2, &[], Reader::Await); }
+    /// A retry that nobody waits for.
+    fail_x_drop { race(ONCE, 2, &[], Reader::Drop); }
+
+    /// Two entries of one job: one attempt.
+    start_x_start [bound: 2] { race(OK, 1, &[entry], Reader::Await); }
+    /// Two entries, and an attempt that fails.
+    start_x_fail [bound: 3] { race(ONCE, 2, &[entry], Reader::Drop); }
+    /// Cancelled before, while or after it runs.
+    cancel_x_finish [bound: 2] { race(OK, 1, &[cancel], Reader::Await); }
+    /// The same, and nobody waits.
+    cancel_x_finish_x_drop [bound: 3] { race(OK, 1, &[cancel], Reader::Drop); }
+    /// Cancelled while a waker comes and goes.
+    cancel_x_finish_x_poll_drop [bound: 3] { race(OK, 1, &[cancel], Reader::PollDrop); }
+    /// Cancelled before, while or after it fails, is in Backoff, runs again.
+    cancel_x_fail_x_fire [bound: 2] { race(ONCE, 2, &[cancel], Reader::Await); }
+    /// Cancelled while it dies.
+    cancel_x_die [bound: 2] { race(ALWAYS, 1, &[cancel], Reader::Await); }
+    /// Cancelled twice.
+    cancel_x_cancel [bound: 1] { race(OK, 1, &[cancel, cancel], Reader::Await); }
+    /// Rescued while it comes back with a value: one of the two attempts' values is the result.
+    rescue_x_finish [bound: 2] { race(OK, 2, &[rescue], Reader::Await); }
+    /// The same, and nobody waits.
+    rescue_x_finish_x_drop [bound: 3] { race(OK, 2, &[rescue], Reader::Drop); }
+    /// Rescued while it fails.
+    rescue_x_fail [bound: 2] { race(ONCE, 2, &[rescue], Reader::Await); }
+    /// Rescued from its last attempt while it comes back with a value.
+    rescue_last_x_finish [bound: 2] { race(OK, 1, &[rescue_last], Reader::Await); }
+    /// The same, and nobody waits.
+    rescue_last_x_finish_x_drop [bound: 3] { race(OK, 1, &[rescue_last], Reader::Drop); }
+    /// Rescued from its last attempt while it dies by itself.
+    rescue_last_x_die [bound: 3] { race(ALWAYS, 1, &[rescue_last], Reader::PollDrop); }
+    /// Rescued and cancelled while it comes back.
+    rescue_x_cancel_x_finish [bound: 1] { race(OK, 2, &[rescue, cancel], Reader::Await); }
+    /// Rescued and cancelled while it fails.
+    rescue_x_cancel_x_fail [bound: 1] { race(ALWAYS, 2, &[rescue, cancel], Reader::Await); }
+    /// Life is shown while the driver judges: it is heard, or too late.
+    heartbeat_x_rescue_x_finish [bound: 1] { race(OK, 2, &[heartbeat, rescue], Reader::Await); }
+    /// Life is shown while the attempt ends.
+    heartbeat_x_finish [bound: 2] { race(OK, 1, &[heartbeat], Reader::Await); }
+    /// Life is shown while the attempt fails.
+    heartbeat_x_fail [bound: 3] { race(ONCE, 2, &[heartbeat], Reader::Drop); }
+    /// Life is shown while it is cancelled.
+    heartbeat_x_cancel [bound: 1] { race(ONCE, 2, &[heartbeat, cancel], Reader::Await); }
+    /// Two timers for one Backoff.
+    fire_x_fire [bound: 2] { race(ONCE, 2, &[fire], Reader::Await); }
+    /// A stale timer of the first Backoff, and a rescue that makes another.
+    fire_x_rescue [bound: 1] { race(ONCE, 2, &[fire, rescue], Reader::Await); }
+    /// A stale timer, and a cancellation.
+    fire_x_cancel [bound: 1] { race(ONCE, 2, &[fire, cancel], Reader::Await); }
+    /// Two rescues of one attempt.
+    rescue_x_rescue [bound: 1] { race(OK, 2, &[rescue, rescue], Reader::Await); }
+    /// The shutdown and an attempt that comes back in time, or not.
+    shutdown_x_finish [bound: 2] { race(OK, 1, &[shutdown], Reader::Await); }
+    /// The same, and nobody waits.
+    shutdown_x_finish_x_drop [bound: 3] { race(OK, 1, &[shutdown], Reader::Drop); }
+    /// The shutdown and an attempt that fails.
+    shutdown_x_fail [bound: 2] { race(ONCE, 2, &[shutdown], Reader::Await); }
+    /// The shutdown and a rescue.
+    shutdown_x_rescue [bound: 1] { race(OK, 2, &[shutdown, rescue], Reader::Await); }
+    /// The shutdown and a cancellation.
+    shutdown_x_cancel [bound: 1] { race(OK, 1, &[shutdown, cancel], Reader::Await); }
+    /// The key becomes free while the job is cancelled in line.
+    resume_x_cancel [bound: 2] {
+        race_from(false, OK, &[cancel], Reader::Await, |job| job.resume(1));
+    }
+    /// The key becomes free while the shutdown sweeps.
+    resume_x_shutdown [bound: 3] {
+        race_from(false, OK, &[shutdown], Reader::Drop, |job| job.resume(1));
+    }
+}

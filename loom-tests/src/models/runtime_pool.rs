@@ -1,0 +1,329 @@
+//! The event count, the seat, the way into the driver, the phase: what keeps a job from being left
+//! lying and a thread from oversleeping. A lost wake is a deadlock, which loom reports.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use tenure::runtime::model::{Door, Job, Phase, Pool, Watched, job};
+
+/// Workers around queues that are just counts: what matters is who sleeps.
+struct Crew {
+    pool: Pool,
+    queue: AtomicU32,
+    /// A second queue, where the first one's jobs put another.
+    other: AtomicU32,
+    phase: Phase,
+    ran: AtomicU32,
+    swept: AtomicU32,
+    /// Jobs until the workers may go home.
+    left: AtomicU32,
+    home: AtomicU32,
+}
+
+fn take(queue: &AtomicU32) -> bool {
+    let mut seen = queue.load(Ordering::Acquire);
+    while seen > 0 {
+        match queue.compare_exchange(seen, seen - 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+impl Crew {
+    fn new(left: u32) -> Arc<Self> {
+        Arc::new(Self {
+            pool: Pool::default(),
+            queue: AtomicU32::new(0),
+            other: AtomicU32::new(0),
+            phase: Phase::default(),
+            ran: AtomicU32::new(0),
+            swept: AtomicU32::new(0),
+            left: AtomicU32::new(left),
+            home: AtomicU32::new(0),
+        })
+    }
+
+    fn push(&self, queue: &AtomicU32) {
+        // Release is all that a real queue gives.
+        queue.fetch_add(1, Ordering::Release);
+        self.pool.notify();
+        if self.phase.has_begun() {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&self) {
+        for queue in [&self.queue, &self.other] {
+            while take(queue) {
+                self.swept.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn find(&self) -> bool {
+        take(&self.queue) || take(&self.other)
+    }
+
+    /// A job; the last one sends everybody home. `long`: the worker waits for that.
+    fn run(&self, long: bool) {
+        self.ran.fetch_add(1, Ordering::Relaxed);
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.home.store(1, Ordering::Release);
+            self.pool.notify_all();
+        }
+        if long {
+            while self.left.load(Ordering::Acquire) != 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn done(&self) -> bool {
+        self.home.load(Ordering::Acquire) == 1 || self.phase.has_begun()
+    }
+
+    /// A worker, as the real one goes about it.
+    fn work(&self, long: bool) {
+        loop {
+            if self.done() {
+                return;
+            }
+            if self.find() {
+                self.run(long);
+                continue;
+            }
+            self.pool.begin_search();
+            let found = loop {
+                if self.done() {
+                    break false;
+                }
+                if self.find() {
+                    break true;
+                }
+                self.pool.sleep(|| {
+                    self.queue.load(Ordering::Relaxed) > 0
+                        || self.other.load(Ordering::Relaxed) > 0
+                        || self.done()
+                });
+            };
+            self.pool.end_search();
+            if found {
+                self.run(long);
+            }
+        }
+    }
+
+    fn ended(&self, jobs: u32) {
+        assert_eq!(self.ran.load(Ordering::Relaxed) + self.swept.load(Ordering::Relaxed), jobs);
+        assert!(self.pool.is_clear(), "{:?}", self.pool);
+    }
+}
+
+fn spawn(crew: &Arc<Crew>, f: impl FnOnce(&Crew) + Send + 'static) -> thread::JoinHandle<()> {
+    let crew = Arc::clone(crew);
+    thread::spawn(move || f(&crew))
+}
+
+fn join(threads: Vec<thread::JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+/// A job for a seat.
+fn idle() -> Job {
+    job(true, |_| Ok(())).0
+}
+
+models! { "runtime";
+    /// A job is pushed while the worker goes to sleep.
+    push_x_sleep [bound: 4] {
+        let crew = Crew::new(1);
+        join(vec![spawn(&crew, |c| c.work(false)), spawn(&crew, |c| c.push(&c.queue))]);
+        crew.ended(1);
+    }
+    /// Two pushers, one worker.
+    push_x_push_x_sleep [bound: 2] {
+        let crew = Crew::new(2);
+        join(vec![
+            spawn(&crew, |c| c.work(false)),
+            spawn(&crew, |c| c.push(&c.queue)),
+            spawn(&crew, |c| c.push(&c.other)),
+        ]);
+        crew.ended(2);
+    }
+    /// Two jobs, two workers, each busy until both jobs run: the last searcher has to wake the other.
+    last_searcher [bound: 2] {
+        let crew = Crew::new(2);
+        join(vec![
+            spawn(&crew, |c| c.work(true)),
+            spawn(&crew, |c| c.work(true)),
+            spawn(&crew, |c| { c.push(&c.queue); c.push(&c.other); }),
+        ]);
+        crew.ended(2);
+    }
+    /// The same with two pushers.
+    last_searcher_x_pushers [bound: 1] {
+        let crew = Crew::new(2);
+        join(vec![
+            spawn(&crew, |c| c.work(true)),
+            spawn(&crew, |c| c.work(true)),
+            spawn(&crew, |c| c.push(&c.queue)),
+            spawn(&crew, |c| c.push(&c.other)),
+        ]);
+        crew.ended(2);
+    }
+    /// The phase changes while the worker goes to sleep.
+    close_x_sleep [bound: 4] {
+        let crew = Crew::new(1);
+        join(vec![
+            spawn(&crew, |c| c.work(false)),
+            spawn(&crew, |c| { c.phase.begin(); c.pool.notify_all(); }),
+        ]);
+        crew.ended(0);
+    }
+    /// A job is pushed while the phase changes: somebody sweeps it, or runs it.
+    push_x_close {
+        let crew = Crew::new(1);
+        join(vec![
+            spawn(&crew, |c| c.push(&c.queue)),
+            spawn(&crew, |c| { c.phase.begin(); c.sweep(); }),
+        ]);
+        crew.ended(1);
+    }
+    /// The same for a pusher that rings no worker (a job that waits in line for its key).
+    line_up_x_close {
+        let crew = Crew::new(1);
+        join(vec![
+            spawn(&crew, |c| {
+                c.queue.fetch_add(1, Ordering::Release);
+                if c.phase.sees_begun() { c.sweep(); }
+            }),
+            spawn(&crew, |c| { c.phase.begin(); c.sweep(); }),
+        ]);
+        crew.ended(1);
+    }
+    /// Push, close and a worker.
+    push_x_close_x_sleep [bound: 2] {
+        let crew = Crew::new(1);
+        join(vec![
+            spawn(&crew, |c| c.work(false)),
+            spawn(&crew, |c| c.push(&c.queue)),
+            spawn(&crew, |c| { c.phase.begin(); c.sweep(); c.pool.notify_all(); }),
+        ]);
+        crew.ended(1);
+    }
+    /// The report is written while somebody waits for it, twice.
+    finish_x_wait_x_wait [bound: 3] {
+        let phase = Arc::new(Phase::default());
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let phase = Arc::clone(&phase);
+                thread::spawn(move || phase.wait())
+            })
+            .collect();
+        let finisher = Arc::clone(&phase);
+        let finisher = thread::spawn(move || finisher.finish());
+        join(waiters);
+        finisher.join().unwrap();
+    }
+
+    /// An entry with an earlier deadline is pushed while the driver goes to sleep.
+    timer_x_driver {
+        let door = Arc::new(Door::default());
+        let (pusher, driver) = (Arc::clone(&door), Arc::clone(&door));
+        let driver = thread::spawn(move || {
+            loop {
+                if driver.take().contains(&5) {
+                    return;
+                }
+                driver.sleep(u64::MAX, || false);
+            }
+        });
+        let pusher = thread::spawn(move || pusher.push(5_u32, 10));
+        driver.join().unwrap();
+        pusher.join().unwrap();
+    }
+    /// Two pushers, whose entries own something.
+    timer_x_timer_x_driver [bound: 3] {
+        let door = Arc::new(Door::default());
+        let driver = Arc::clone(&door);
+        let driver = thread::spawn(move || {
+            let mut seen = 0;
+            loop {
+                seen += driver.take().into_iter().map(|e: Arc<u32>| *e).sum::<u32>();
+                if seen == 3 {
+                    return;
+                }
+                driver.sleep(u64::MAX, || false);
+            }
+        });
+        let pushers = (1..=2).map(|i| {
+            let door = Arc::clone(&door);
+            thread::spawn(move || door.push(Arc::new(i), 10))
+        });
+        join(pushers.collect());
+        driver.join().unwrap();
+    }
+    /// A worker sits down with an earlier deadline while the driver goes to sleep.
+    sit_x_driver [bound: 4] {
+        let shared = Arc::new((Door::<u32>::default(), Watched::default()));
+        let (sitter, driver) = (Arc::clone(&shared), Arc::clone(&shared));
+        let idle = idle();
+        let driver = thread::spawn(move || {
+            let (door, seat) = &*driver;
+            loop {
+                drop(door.take());
+                if seat.deadline() == Some(10) {
+                    return;
+                }
+                door.sleep(u64::MAX, || seat.deadline().is_some());
+            }
+        });
+        let sitter = thread::spawn(move || {
+            let (door, seat) = &*sitter;
+            seat.sit(&idle, 1, 10);
+            door.ring_for(10);
+            idle
+        });
+        driver.join().unwrap();
+        let idle = sitter.join().unwrap();
+        // It stood all the time, so that the driver had to see it.
+        shared.1.stand(idle);
+    }
+    /// The driver looks at a seat while its worker goes from one job to the next.
+    sit_x_pin [bound: 4] {
+        let seat = Arc::new(Watched::default());
+        let (worker, driver) = (Arc::clone(&seat), Arc::clone(&seat));
+        let (first, second) = (idle(), idle());
+        let driver = thread::spawn(move || {
+            for _ in 0..2 {
+                driver.look(|_job, epoch, deadline| assert_eq!(u64::from(epoch) * 10, deadline));
+            }
+        });
+        let worker = thread::spawn(move || {
+            worker.hold(first, 1, 10, |_| {});
+            worker.hold(second, 2, 20, |_| {});
+        });
+        driver.join().unwrap();
+        worker.join().unwrap();
+    }
+    /// The same with one job, tried twice.
+    sit_again_x_pin [bound: 4] {
+        let seat = Arc::new(Watched::default());
+        let (worker, driver) = (Arc::clone(&seat), Arc::clone(&seat));
+        let first = idle();
+        let second = first.clone();
+        let driver = thread::spawn(move || {
+            driver.look(|_job, epoch, deadline| assert_eq!(u64::from(epoch) * 10, deadline));
+        });
+        let worker = thread::spawn(move || {
+            worker.hold(first, 1, 10, |_| {});
+            worker.hold(second, 2, 20, |_| {});
+        });
+        driver.join().unwrap();
+        worker.join().unwrap();
+    }
+}

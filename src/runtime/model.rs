@@ -1,0 +1,348 @@
+//! The room's private protocols, for the loom models. Not for users; it changes as they need.
+//!
+//! [`Job`] goes through the real word, cell and handle; only the queues are left out: what the
+//! runtime would push or arm, the caller of `drive` and `rescue` does at once, on its own thread.
+#![allow(missing_docs, clippy::missing_panics_doc, reason = "not for users")]
+
+use core::ptr::NonNull;
+use core::time::Duration;
+
+use super::cell::{JobRef, Many, Ran};
+use super::ctx::JobCtx;
+use super::error::{AttemptError, DeadLetter, JobError};
+use super::handle::JobHandle;
+use super::intake::{Bell, Intake};
+use super::options::{JobId, Priority};
+use super::seat::Seat;
+use super::shutdown::Closing;
+use super::sleep::Sleepers;
+use super::state::{Cancel, Ended, Lost, Start, State, StateCell, Then};
+use super::token::FencingToken;
+use crate::clock::Timestamp;
+use crate::retry::Stop;
+
+/// One reference to a job.
+#[derive(Clone, Debug)]
+pub struct Job(JobRef);
+
+/// How a call left the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// This call ended it, with a value.
+    Succeeded,
+    /// This call ended it, without one.
+    Dead,
+    /// This call ended it, because of a request.
+    Cancelled,
+    /// Its attempt was fenced, or its entry was stale.
+    Nothing,
+    /// Asked for.
+    Requested,
+}
+
+/// A job that begins Ready (with one entry), or Suspended.
+pub fn job<T, F>(ready: bool, closure: F) -> (Job, JobHandle<T>)
+where
+    T: Send + 'static,
+    F: Fn(&JobCtx) -> Result<T, &'static str> + Send + Sync + 'static,
+{
+    let first = StateCell::new(if ready { State::Ready } else { State::Suspended });
+    let (job, handle) = JobRef::new(Many(closure), first, 1, Priority::Normal, None);
+    (Job(job), JobHandle::new(handle))
+}
+
+impl Job {
+    fn finish(&self, ended: Ended) {
+        // SAFETY: each caller has it from this job's word, and uses it once.
+        let waker = unsafe { self.0.clean_up(ended) };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn bury(&self, leaving: bool) {
+        let letter = DeadLetter {
+            id: JobId(1),
+            name: None,
+            key: None,
+            history: Vec::new(),
+            omitted: 0,
+            stop: Stop::MaxAttempts,
+        };
+        // SAFETY: each caller owns Completing.
+        let ended = unsafe { self.0.die(JobError::Dead(std::sync::Arc::new(letter)), leaving) };
+        self.finish(ended);
+    }
+
+    /// As a worker that took an entry; its retries (up to `most` attempts) run here, too.
+    pub fn drive(&self, most: u32) -> End {
+        loop {
+            let (epoch, attempt) = match self.0.state.start() {
+                Start::Run { epoch, attempt } => (epoch, attempt),
+                Start::Stale(_) => return End::Nothing,
+                Start::UsedUp => {
+                    self.bury(false);
+                    return End::Dead;
+                }
+            };
+            // SAFETY: `self` outlives the call.
+            let ctx = unsafe {
+                let at = NonNull::new_unchecked(self.0.as_raw());
+                JobCtx::new(at, epoch, attempt, FencingToken::new(u64::from(epoch)))
+            };
+            // SAFETY: `start` gave us the epoch, and we have not left.
+            let failure = match unsafe { self.0.attempt(&ctx) } {
+                Ran::Written => {
+                    let ended = self.0.state.publish(State::Succeeded, true);
+                    self.finish(ended);
+                    return End::Succeeded;
+                }
+                Ran::Fenced => {
+                    self.late();
+                    return End::Nothing;
+                }
+                Ran::Failed(failure) => failure,
+                Ran::Snoozed(_) | Ran::Cancelled => unreachable!("the closure returns a Result"),
+            };
+            // A failed model inside the closure must not pass for a failed attempt.
+            if let AttemptError::Panicked(payload) = failure.cause {
+                std::panic::resume_unwind(payload.take().expect("the first to take it"));
+            }
+            let then = if attempt < most { Then::Retry } else { Then::Die };
+            match self.0.state.fail(epoch, then) {
+                Lost::Backoff { epoch } => {
+                    if !self.0.state.fire(epoch) {
+                        return End::Nothing;
+                    }
+                }
+                Lost::Dying => {
+                    self.bury(true);
+                    return End::Dead;
+                }
+                Lost::Cancelled(ended) => {
+                    self.finish(ended);
+                    return End::Cancelled;
+                }
+                Lost::Fenced => {
+                    self.late();
+                    return End::Nothing;
+                }
+                Lost::Alive => unreachable!("only a rescue"),
+            }
+        }
+    }
+
+    fn late(&self) {
+        if self.0.state.exit() {
+            // SAFETY: `exit` says so.
+            unsafe { self.0.drop_closure() };
+        }
+    }
+
+    /// As the driver that finds `epoch` out of time; the retry runs here.
+    pub fn rescue(&self, epoch: u32, most: u32, force: bool) -> End {
+        let attempts = u32::from(self.0.state.peek().attempts()) + 1;
+        let then = if attempts < most { Then::Retry } else { Then::Die };
+        match self.0.state.rescue(epoch, then, force) {
+            Lost::Backoff { epoch } => {
+                if self.0.state.fire(epoch) {
+                    self.drive(most)
+                } else {
+                    End::Nothing
+                }
+            }
+            Lost::Dying => {
+                self.bury(false);
+                End::Dead
+            }
+            Lost::Cancelled(ended) => {
+                self.finish(ended);
+                End::Cancelled
+            }
+            Lost::Alive => self.rescue(epoch, most, force),
+            Lost::Fenced => End::Nothing,
+        }
+    }
+
+    pub fn cancel(&self, by_shutdown: bool) -> End {
+        match self.0.state.cancel(by_shutdown) {
+            Cancel::Now { ended, .. } => {
+                self.finish(ended);
+                End::Cancelled
+            }
+            Cancel::Requested => End::Requested,
+            Cancel::TooLate => End::Nothing,
+        }
+    }
+
+    /// As a timer made for this epoch; runs the job if it became Ready.
+    pub fn fire(&self, epoch: u32, most: u32) -> End {
+        if self.0.state.fire(epoch) { self.drive(most) } else { End::Nothing }
+    }
+
+    /// As the key's last owner; runs the job if it became Ready.
+    pub fn resume(&self, most: u32) -> End {
+        if self.0.state.resume() { self.drive(most) } else { End::Nothing }
+    }
+
+    pub fn heartbeat(&self, epoch: u32) -> bool {
+        self.0.state.heartbeat(epoch)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.0.state.settled().is_some()
+    }
+}
+
+/// The event count, around queues of the model's own.
+#[derive(Debug)]
+pub struct Pool(Sleepers);
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self(Sleepers::new())
+    }
+}
+
+impl Pool {
+    pub fn notify(&self) -> bool {
+        self.0.notify()
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub fn begin_search(&self) {
+        self.0.begin_search();
+    }
+
+    pub fn end_search(&self) {
+        self.0.end_search();
+    }
+
+    pub fn sleep(&self, recheck: impl FnOnce() -> bool) {
+        self.0.sleep(recheck);
+    }
+
+    pub fn is_clear(&self) -> bool {
+        self.0.is_clear()
+    }
+}
+
+/// The seat of one worker.
+#[derive(Debug)]
+pub struct Watched(Seat);
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self(Seat::new())
+    }
+}
+
+impl Watched {
+    /// Sits, does `meanwhile`, stands, and drops the reference if it is still its own.
+    pub fn hold(&self, job: Job, epoch: u32, deadline: u64, meanwhile: impl FnOnce(&Job)) {
+        self.sit(&job, epoch, deadline);
+        meanwhile(&job);
+        self.stand(job);
+    }
+
+    pub fn sit(&self, job: &Job, epoch: u32, deadline: u64) {
+        self.0.sit(&job.0, epoch, Timestamp::from_nanos(deadline));
+    }
+
+    pub fn stand(&self, job: Job) {
+        if !self.0.stand() {
+            core::mem::forget(job);
+        }
+    }
+
+    /// As the driver: what it found, with epoch and deadline, given to `f` while pinned.
+    pub fn look(&self, f: impl FnOnce(&Job, u32, u64)) -> bool {
+        let Some((sitting, _)) = self.0.glance() else { return false };
+        let Some(pinned) = self.0.pin(sitting) else { return false };
+        f(&Job(pinned.job()), sitting.epoch(), pinned.deadline.as_nanos());
+        true
+    }
+
+    /// The deadline that a glance shows.
+    pub fn deadline(&self) -> Option<u64> {
+        self.0.glance().map(|(_, deadline)| deadline.as_nanos())
+    }
+}
+
+/// The way into the driver, and its bell.
+#[derive(Debug)]
+pub struct Door<T> {
+    intake: Intake<T>,
+    bell: Bell,
+}
+
+impl<T> Default for Door<T> {
+    fn default() -> Self {
+        Self { intake: Intake::new(), bell: Bell::new() }
+    }
+}
+
+impl<T> Door<T> {
+    pub fn push(&self, entry: T, deadline: u64) {
+        self.intake.push(entry);
+        self.ring_for(deadline);
+    }
+
+    pub fn ring_for(&self, deadline: u64) {
+        self.bell.ring_for(Timestamp::from_nanos(deadline));
+    }
+
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
+    pub fn take(&self) -> Vec<T> {
+        self.bell.awake();
+        self.intake.take().collect()
+    }
+
+    /// As the driver, with nothing to do until `until`: sleeps, unless the intake or `recheck` say
+    /// that there is.
+    pub fn sleep(&self, until: u64, recheck: impl FnOnce() -> bool) {
+        self.bell.announce(Timestamp::from_nanos(until));
+        if self.intake.is_empty() && !recheck() {
+            self.bell.listen((until != u64::MAX).then_some(Duration::from_nanos(until)));
+        }
+    }
+}
+
+/// The phase.
+#[derive(Debug)]
+pub struct Phase(Closing);
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self(Closing::new())
+    }
+}
+
+impl Phase {
+    pub fn begin(&self) -> bool {
+        self.0.begin()
+    }
+
+    /// For a pusher that has fenced, in `Pool::notify` or `Door::push`.
+    pub fn has_begun(&self) -> bool {
+        self.0.has_begun()
+    }
+
+    pub fn sees_begun(&self) -> bool {
+        self.0.sees_begun()
+    }
+
+    pub fn finish(&self) {
+        self.0.finish(Vec::new(), 0);
+    }
+
+    pub fn wait(&self) {
+        drop(self.0.wait(|| None));
+    }
+}
