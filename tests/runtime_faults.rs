@@ -407,6 +407,39 @@ fn the_successor_of_a_rescued_key_holder_has_the_greater_token() {
     assert!(late.1 < next.1);
 }
 
+#[test]
+fn a_fence_keeps_the_late_attempt_of_a_key_out() {
+    let (rt, clock) = timed(1, 2);
+    let cell = Arc::new(tenure::lease::FencedCell::new(String::new()));
+    let gate = Gate::new();
+    let (hang, written) = (gate.clone(), Arc::clone(&cell));
+    let (send, late) = mpsc::channel();
+    let job = rt
+        .job(move |ctx| {
+            let permit = ctx.check().map_err(|e| e.to_string())?;
+            if ctx.attempt() == 1 {
+                hang.pass();
+            }
+            let wrote =
+                written.write(permit.token(), |text| *text = format!("attempt {}", ctx.attempt()));
+            send.send((ctx.attempt(), wrote.is_ok(), ctx.check().is_ok())).unwrap();
+            Ok::<_, String>(())
+        })
+        .key("file")
+        .submit()
+        .unwrap();
+    gate.wait_for(1);
+    assert_eq!(rt.leases().list().len(), 1);
+    clock.advance(SECOND);
+    job.get().unwrap();
+    assert_eq!(late.recv().unwrap(), (2, true, true));
+    gate.open();
+    assert_eq!(late.recv_timeout(LONG).unwrap(), (1, false, false));
+    assert_eq!(cell.read(String::clone).unwrap(), "attempt 2");
+    until_stats(&rt, |s| s.fenced == 1);
+    assert!(rt.leases().is_empty(), "a key that nobody uses takes no memory");
+}
+
 // --- shutdown ------------------------------------------------------------------------------------
 
 #[test]

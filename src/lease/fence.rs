@@ -41,7 +41,7 @@ pub struct Permit<'l> {
 
 impl Permit<'_> {
     #[inline]
-    pub(super) const fn new(token: FencingToken) -> Self {
+    pub(crate) const fn new(token: FencingToken) -> Self {
         Self { token, lease: PhantomData }
     }
 

@@ -37,7 +37,7 @@ impl FencingToken {
     /// The token of `epoch` in a slot that starts at `base`. Only grants have one, and the first
     /// grant of a key has the number `floor + 1`, so it is never zero; one stands for it anyway.
     #[inline]
-    pub(super) const fn of(base: u64, epoch: u64) -> Self {
+    pub(crate) const fn of(base: u64, epoch: u64) -> Self {
         match NonZeroU64::new(base.saturating_add(epoch)) {
             Some(number) => Self(number),
             None => Self(NonZeroU64::MIN),

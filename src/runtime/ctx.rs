@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::cell::Header;
 use super::error::Fenced;
 use super::options::{JobId, JobKey};
-use super::token::FencingToken;
+use crate::lease::{FencingToken, Permit};
 
 /// Handed to the closure: which attempt it is, and whether it still counts.
 ///
@@ -102,12 +102,14 @@ impl JobCtx {
 
     /// A proof that the attempt was current when asked, to stand next to each write.
     ///
-    /// The proof cannot stop time: a resource outside has to check the [`token`](Permit::token).
+    /// The proof cannot stop time. A [`FenceGate`](crate::lease::FenceGate) or a
+    /// [`FencedCell`](crate::lease::FencedCell) takes it and refuses a late one; a resource outside has
+    /// to check the [`token`](Permit::token).
     ///
     /// # Errors
     /// [`Fenced`] if the attempt has lost its lease.
     pub fn check(&self) -> Result<Permit<'_>, Fenced> {
-        if self.is_current() { Ok(Permit { ctx: self }) } else { Err(self.fenced()) }
+        if self.is_current() { Ok(Permit::new(self.token)) } else { Err(self.fenced()) }
     }
 
     fn fenced(&self) -> Fenced {
@@ -122,20 +124,5 @@ impl fmt::Debug for JobCtx {
             .field("attempt", &self.attempt)
             .field("token", &self.token)
             .finish()
-    }
-}
-
-/// The attempt was current when this was made. See [`JobCtx::check`].
-#[derive(Debug)]
-#[must_use = "ask right before the write that it stands for"]
-pub struct Permit<'a> {
-    ctx: &'a JobCtx,
-}
-
-impl Permit<'_> {
-    /// The attempt's token.
-    #[must_use]
-    pub fn token(&self) -> FencingToken {
-        self.ctx.token
     }
 }

@@ -25,9 +25,9 @@ use super::seat::{Seat, Sitting};
 use super::shared::Shared;
 use super::shutdown::Abandoned;
 use super::state::{Lost, Then};
-use super::token::FencingToken;
 use super::worker;
 use crate::clock::{Clock, Timestamp, nanos_saturating};
+use crate::lease::FencingToken;
 use crate::sync::thread;
 use crate::timer::Wheel;
 
@@ -199,7 +199,8 @@ impl Driver {
         }
         let job = pinned.job();
         let epoch = note.sitting.epoch();
-        let Some(timeout) = self.shared.attempt_timeout(&job) else { return };
+        let shared = Arc::clone(&self.shared);
+        let Some(timeout) = shared.attempt_timeout(&job) else { return };
         let attempt = u32::from(job.state.peek().attempts()) + 1;
         let began = Timestamp::from_nanos(
             pinned.deadline.as_nanos().saturating_sub(nanos_saturating(timeout)),
@@ -222,7 +223,12 @@ impl Driver {
             Lost::Fenced => {}
             Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_) => {
                 let cause = AttemptError::TimedOut { after: timeout };
-                let token = FencingToken::new(u64::from(epoch));
+                let serial = job.options.as_ref().and_then(|o| o.serial.as_ref());
+                if let Some(serial) = serial {
+                    shared.keys.revoke(serial);
+                }
+                let token = serial
+                    .map_or_else(|| FencingToken::of(0, u64::from(epoch)), |serial| serial.token());
                 let record =
                     AttemptRecord { number: attempt, token, started: began, ended: now, cause };
                 self.shared.record(&job, record, None);
@@ -325,6 +331,9 @@ impl Driver {
                 let attempt = u32::from(job.state.peek().attempts()) + 1;
                 let lost = job.state.rescue(sitting.epoch(), Then::Die, true);
                 abandoned.push(Abandoned::new(&job, attempt, member.index));
+                if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) {
+                    shared.keys.revoke(serial);
+                }
                 if let Lost::Cancelled(ended) = lost {
                     shared.cancelled(&job, ended, None);
                     rescued += 1;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error as ThisError;
 
 use super::options::{JobId, JobKey};
-use super::token::FencingToken;
 use crate::clock::Timestamp;
+use crate::lease::{AcquireError, FencingToken};
 use crate::retry::Stop;
 
 /// Why a job has no value.
@@ -129,6 +129,9 @@ pub enum AttemptError {
     /// It asked for another turn, but a job that runs once has none.
     #[error("a job that runs once cannot snooze")]
     CannotSnooze,
+    /// The lease on the job's key was refused.
+    #[error("no lease on the key: {0}")]
+    NoLease(#[source] AcquireError),
     /// The job's counters have no room for one more attempt.
     #[error("the job was started too often, or too many of its late attempts are still running")]
     UsedUp,

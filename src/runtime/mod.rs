@@ -122,17 +122,15 @@ mod sleep;
 mod state;
 mod stats;
 mod submit;
-mod token;
 mod worker;
 
 /// Any error a job may return.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub use builder::Builder;
-pub use ctx::{JobCtx, Permit};
+pub use ctx::JobCtx;
 pub use error::{
-    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, JobPanic,
-    SubmitError,
+    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, JobPanic, SubmitError,
 };
 pub use events::{Event, Events};
 pub use handle::JobHandle;
@@ -142,4 +140,3 @@ pub use runtime::Runtime;
 pub use shutdown::{Abandoned, ShutdownReport};
 pub use stats::Stats;
 pub use submit::{Job, OneAttempt, Retried, SubmitManyError};
-pub use token::FencingToken;

@@ -17,8 +17,8 @@ use super::seat::Seat;
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
 use super::state::{Cancel, Ended, Lost, Start, State, StateCell, Then};
-use super::token::FencingToken;
 use crate::clock::Timestamp;
+use crate::lease::FencingToken;
 use crate::retry::Stop;
 
 /// One reference to a job.
@@ -88,7 +88,7 @@ impl Job {
             // SAFETY: `self` outlives the call.
             let ctx = unsafe {
                 let at = NonNull::new_unchecked(self.0.as_raw());
-                JobCtx::new(at, epoch, attempt, FencingToken::new(u64::from(epoch)))
+                JobCtx::new(at, epoch, attempt, FencingToken::of(0, u64::from(epoch)))
             };
             // SAFETY: `start` gave us the epoch, and we have not left.
             let failure = match unsafe { self.0.attempt(&ctx) } {

@@ -9,12 +9,14 @@ use super::ctx::JobCtx;
 use super::error::{ConfigError, DeadLetter, SubmitError};
 use super::events::Events;
 use super::handle::JobHandle;
+use super::options::JobKey;
 use super::outcome::IntoOutcome;
 use super::shared::Shared;
 use super::shutdown::ShutdownReport;
 use super::stats::Stats;
 use super::submit::{self, Job, OneAttempt, Retried, SubmitManyError};
 use crate::clock::{Clock, Timestamp};
+use crate::lease::LeaseTable;
 
 /// How many events a subscription holds if nothing else is said.
 const EVENTS: usize = 1024;
@@ -149,6 +151,13 @@ impl Runtime {
     #[must_use]
     pub fn take_dead_letters(&self) -> Vec<Arc<DeadLetter>> {
         self.shared().take_letters()
+    }
+
+    /// The leases that running attempts hold on their jobs' keys: to list, peek and subscribe to.
+    /// Revoking one fences its attempt at resources that check tokens; the job goes on.
+    #[must_use]
+    pub fn leases(&self) -> &LeaseTable<JobKey, (), Arc<dyn Clock>> {
+        &self.shared().keys.leases
     }
 
     /// What was done so far.

@@ -45,7 +45,6 @@ pub(crate) struct Shared {
     pub(crate) intake: Intake<Arming>,
     pub(crate) bell: CachePadded<Bell>,
     pub(crate) keys: Keys,
-    tokens: AtomicU64,
     pub(crate) subscribers: Subscribers,
     pub(crate) counters: CachePadded<Counters>,
     // A `std` lock: dead jobs only.
@@ -59,7 +58,6 @@ impl Shared {
     pub(crate) fn new(config: Config, clock: Arc<dyn Clock>, subscribers: Subscribers) -> Self {
         Self {
             config,
-            clock,
             injectors: std::array::from_fn(|_| CachePadded::new(Injector::new())),
             sleepers: CachePadded::new(Sleepers::new()),
             closing: Closing::new(),
@@ -67,13 +65,13 @@ impl Shared {
             members: Members::new(),
             intake: Intake::new(),
             bell: CachePadded::new(Bell::new()),
-            keys: Keys::new(),
-            tokens: AtomicU64::new(0),
+            keys: Keys::new(Arc::clone(&clock)),
             subscribers,
             counters: CachePadded::new(Counters::new()),
             letters: Mutex::new(VecDeque::new()),
             ids: CachePadded::new(AtomicU64::new(0)),
             live: CachePadded::new(AtomicUsize::new(0)),
+            clock,
         }
     }
 
@@ -196,12 +194,6 @@ impl Shared {
             Some(own) => own,
             None => self.config.attempt_timeout,
         }
-    }
-
-    pub(crate) fn next_token(&self) -> u64 {
-        // ORDERING: Relaxed: each is greater than the ones before, in the counter's own order, and
-        // attempts on one key follow each other through the key's queue.
-        self.tokens.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     // --- ends -----------------------------------------------------------------------------------

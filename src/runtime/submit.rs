@@ -62,7 +62,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     ///
     /// A job that waits for another one with its own key waits for ever.
     pub fn key(mut self, key: impl Into<JobKey>) -> Self {
-        self.options.serial = Some(Serial { key: key.into() });
+        self.options.serial = Some(Serial::new(key.into()));
         self.special = true;
         self
     }

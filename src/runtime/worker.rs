@@ -11,13 +11,14 @@ use super::cell::{Failure, JobRef, Ran};
 use super::ctx::JobCtx;
 use super::error::{AttemptError, AttemptRecord};
 use super::events::Event;
+use super::keys::{Held, NoLease};
 use super::members::{Crew, Member};
 use super::options::Priority;
 use super::seat::Seat;
 use super::shared::Shared;
 use super::state::{Lost, Start, State, Then};
-use super::token::FencingToken;
 use crate::clock::Timestamp;
+use crate::lease::FencingToken;
 use crate::retry::Stop;
 use crate::sync::thread;
 
@@ -49,6 +50,21 @@ pub(crate) struct Local {
     depth: Cell<usize>,
     others: RefCell<(u64, Crew)>,
     random: Cell<u64>,
+}
+
+/// An attempt that came to nothing.
+struct Tried {
+    attempt: u32,
+    began: Timestamp,
+    token: FencingToken,
+    held: Option<Held>,
+}
+
+/// Gives the key's lease back, if the attempt had one and it is not revoked by now.
+fn release(held: Option<Held>) {
+    if let Some(held) = held {
+        let _ = held.release();
+    }
 }
 
 /// Starts a worker thread and makes it a member.
@@ -292,7 +308,13 @@ impl Local {
         match job.state.start() {
             Start::Stale(_) => shared.stale(&job, Some(&self.member)),
             Start::UsedUp => {
-                self.record(&job, 0, shared.clock.coarse(), 0, AttemptError::UsedUp);
+                self.record(
+                    &job,
+                    0,
+                    shared.clock.coarse(),
+                    FencingToken::of(0, 0),
+                    AttemptError::UsedUp,
+                );
                 shared.bury(&job, Stop::MaxAttempts, false, Some(&self.member));
             }
             Start::Run { epoch, attempt } => {
@@ -332,59 +354,77 @@ impl Local {
         if !deadline.is_never() {
             shared.bell.ring_for(deadline);
         }
-        let token = match job.options.as_ref().and_then(|o| o.serial.as_ref()) {
-            Some(_) => shared.next_token(),
-            None => u64::from(epoch),
+        let lease = job
+            .options
+            .as_ref()
+            .and_then(|o| o.serial.as_ref())
+            .map(|serial| shared.keys.lease(serial, || job.state.is_current(epoch)));
+        let (held, token, ran) = match lease {
+            Some(Err(NoLease::Fenced)) => (None, FencingToken::of(0, 0), Ran::Fenced),
+            Some(Err(NoLease::Refused(refused))) => {
+                let cause = AttemptError::NoLease(refused);
+                let failure = Failure { cause, retryable: true, delay: None };
+                (None, FencingToken::of(0, 0), Ran::Failed(failure))
+            }
+            Some(Ok(held)) => {
+                let token = held.token();
+                (Some(held), token, self.call(job, epoch, attempt, token))
+            }
+            None => {
+                let token = FencingToken::of(0, u64::from(epoch));
+                (None, token, self.call(job, epoch, attempt, token))
+            }
         };
-        // SAFETY: the job outlives the call, and the context with it: our reference, which we give
-        // up after `stand` at the earliest.
-        let ctx = unsafe {
-            JobCtx::new(
-                NonNull::new_unchecked(job.as_raw()),
-                epoch,
-                attempt,
-                FencingToken::new(token),
-            )
-        };
-        // SAFETY: `start` gave us this epoch, and we have not left.
-        let ran = unsafe { job.attempt(&ctx) };
         match ran {
             Ran::Written => {
                 self.member.counters.succeeded.own();
+                // Before anybody else may begin on the key: a lease in the way would be revoked.
+                release(held);
                 let ended = job.state.publish(State::Succeeded, true);
                 shared.finish(job, ended, false);
             }
-            Ran::Fenced => shared.late(job, attempt, &self.member),
-            Ran::Failed(failure) => self.failed(job, epoch, attempt, began, token, failure),
-            Ran::Snoozed(delay) if job.retryable() => self.snoozed(job, epoch, attempt, delay),
+            Ran::Fenced => {
+                release(held);
+                shared.late(job, attempt, &self.member);
+            }
+            Ran::Failed(failure) => {
+                self.failed(job, epoch, Tried { attempt, began, token, held }, failure)
+            }
+            Ran::Snoozed(delay) if job.retryable() => {
+                self.snoozed(job, epoch, attempt, held, delay)
+            }
             Ran::Snoozed(_) => {
                 let failure =
                     Failure { cause: AttemptError::CannotSnooze, retryable: false, delay: None };
-                self.failed(job, epoch, attempt, began, token, failure);
+                self.failed(job, epoch, Tried { attempt, began, token, held }, failure);
             }
             Ran::Cancelled => {
                 // As if asked for from outside: the next step finds the request.
                 let _ = job.state.cancel(false);
-                self.snoozed(job, epoch, attempt, Duration::ZERO);
+                self.snoozed(job, epoch, attempt, held, Duration::ZERO);
             }
         }
         !seat.stand()
     }
 
-    fn failed(
-        &self,
-        job: &JobRef,
-        epoch: u32,
-        attempt: u32,
-        began: Timestamp,
-        token: u64,
-        failure: Failure,
-    ) {
+    /// Runs the closure.
+    fn call(&self, job: &JobRef, epoch: u32, attempt: u32, token: FencingToken) -> Ran {
+        // SAFETY: the job outlives the call, and the context with it: `attempt` gives its reference
+        // up at the earliest when it has stood up.
+        let ctx =
+            unsafe { JobCtx::new(NonNull::new_unchecked(job.as_raw()), epoch, attempt, token) };
+        // SAFETY: `start` gave us this epoch, and we have not left.
+        unsafe { job.attempt(&ctx) }
+    }
+
+    fn failed(&self, job: &JobRef, epoch: u32, tried: Tried, failure: Failure) {
         let shared = &*self.shared;
+        let Tried { attempt, began, token, held } = tried;
         let Failure { cause, retryable, delay } = failure;
         let decision = shared.decide(job, attempt, began, retryable, delay);
         let then = if decision.is_ok() { Then::Retry } else { Then::Die };
         let lost = job.state.fail(epoch, then);
+        release(held);
         if matches!(lost, Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_)) {
             self.record(job, attempt, began, token, cause);
         } else {
@@ -404,9 +444,11 @@ impl Local {
         }
     }
 
-    fn snoozed(&self, job: &JobRef, epoch: u32, attempt: u32, delay: Duration) {
+    fn snoozed(&self, job: &JobRef, epoch: u32, attempt: u32, held: Option<Held>, delay: Duration) {
         let shared = &*self.shared;
-        match job.state.fail(epoch, Then::Snooze) {
+        let lost = job.state.fail(epoch, Then::Snooze);
+        release(held);
+        match lost {
             Lost::Backoff { epoch } => {
                 self.member.counters.snoozed.own();
                 shared.arm(job.clone(), epoch, delay);
@@ -422,11 +464,10 @@ impl Local {
         job: &JobRef,
         number: u32,
         started: Timestamp,
-        token: u64,
+        token: FencingToken,
         cause: AttemptError,
     ) {
         let ended = self.shared.clock.now();
-        let token = FencingToken::new(token);
         let record = AttemptRecord { number, token, started, ended, cause };
         self.shared.record(job, record, Some(&self.member));
     }
