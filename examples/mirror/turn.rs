@@ -6,12 +6,6 @@ use tenure::runtime::JobCtx;
 use crate::failure::Failure;
 use crate::run::Run;
 
-/// The least of all tokens, which no gate prefers to another.
-const NOBODY: FencingToken = match FencingToken::from_bytes([0, 0, 0, 0, 0, 0, 0, 1]) {
-    Some(token) => token,
-    None => unreachable!(),
-};
-
 /// One attempt's view of the runtime.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
@@ -32,8 +26,7 @@ impl<'a> Turn<'a> {
 
     /// Greater than the tokens of all earlier attempts.
     pub(crate) fn token(&self) -> FencingToken {
-        // The runtime still has a token type of its own; once it is the leases', `self.ctx.token()`.
-        FencingToken::from_bytes(self.ctx.token().get().to_be_bytes()).unwrap_or(NOBODY)
+        self.ctx.token()
     }
 
     /// Whether the lease is this attempt's at this moment.
