@@ -85,7 +85,7 @@ impl Pool for Tenure {
         let outer = self.0.submit_once(move |_| {
             Ok::<_, std::convert::Infallible>((0..jobs).map(|i| take(&inner, i)).collect())
         });
-        outer.ok().expect("open").get().expect("handles")
+        outer.expect("open").get().expect("handles")
     }
 }
 

@@ -4,7 +4,7 @@
 //! A short run by default; `TENURE_STRESS=<factor>` multiplies the jobs. The seed is printed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tenure::retry::RetryPolicy;
@@ -82,6 +82,7 @@ fn random_faults_end_each_job_exactly_once() {
                 let chance = random.u32(..);
                 // Hangs are rare: each takes a timeout.
                 let hangs = random.u32(0..4000) == 0;
+                let snoozed = AtomicBool::new(false);
                 let job = rt
                     .job(move |ctx| {
                         let _captured = &captured;
@@ -95,9 +96,11 @@ fn random_faults_end_each_job_exactly_once() {
                         match chance.rotate_right(3 * ctx.attempt()) % 16 {
                             0 => Outcome::retry("as told"),
                             1 => std::panic::panic_any("meant"),
-                            2 if ctx.attempt() == 1 => Outcome::Snooze(Duration::from_micros(20)),
+                            2 if !snoozed.swap(true, SeqCst) => {
+                                Outcome::Snooze(Duration::from_micros(20))
+                            }
                             3 => Outcome::fail("for good"),
-                            4 if chance % 3 == 0 => Outcome::Cancel,
+                            4 if chance.is_multiple_of(3) => Outcome::Cancel,
                             _ => Outcome::Done((i, Alive::new(&values), drops.clone())),
                         }
                     })
@@ -106,7 +109,8 @@ fn random_faults_end_each_job_exactly_once() {
                         1 => Priority::Low,
                         _ => Priority::Normal,
                     });
-                let job = if chance % 7 == 0 { job.key(u64::from(chance % 50)) } else { job };
+                let job =
+                    if chance.is_multiple_of(7) { job.key(u64::from(chance % 50)) } else { job };
                 (i, job.submit().unwrap(), random.u32(..))
             })
             .collect();

@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) counters: CachePadded<Counters>,
     // A `std` lock: dead jobs only.
     letters: Mutex<VecDeque<Arc<DeadLetter>>>,
+    /// The number of the job taken in last.
     ids: CachePadded<AtomicU64>,
     /// Jobs taken in and not yet known to be over; kept only if there is a capacity.
     live: CachePadded<AtomicUsize>,
@@ -432,6 +433,9 @@ impl Shared {
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         self.members.with_counters(&self.counters, &mut stats);
+        // After the ends, so that there are never more of those.
+        // ORDERING: Relaxed: a count.
+        stats.submitted = self.ids.load(Ordering::Relaxed);
         stats
     }
 

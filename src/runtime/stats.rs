@@ -9,6 +9,8 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
+            /// Jobs taken in.
+            pub submitted: u64,
             $($(#[$doc])+ pub $name: u64,)*
             /// Workers in the pool now; stuck ones are not in it.
             pub workers: usize,
@@ -38,8 +40,6 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Jobs taken in.
-    submitted,
     /// Attempts begun.
     started,
     /// Jobs that ended with a value.

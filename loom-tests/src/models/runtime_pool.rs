@@ -145,7 +145,7 @@ models! { "runtime";
         crew.ended(1);
     }
     /// Two pushers, one worker.
-    push_x_push_x_sleep [bound: 2] {
+    push_x_push_x_sleep [bound: 2, once] {
         let crew = Crew::new(2);
         join(vec![
             spawn(&crew, |c| c.work(false)),
@@ -155,7 +155,7 @@ models! { "runtime";
         crew.ended(2);
     }
     /// Two jobs, two workers, each busy until both jobs run: the last searcher has to wake the other.
-    last_searcher [bound: 2] {
+    last_searcher [bound: 2, once] {
         let crew = Crew::new(2);
         join(vec![
             spawn(&crew, |c| c.work(true)),
@@ -165,7 +165,7 @@ models! { "runtime";
         crew.ended(2);
     }
     /// The same with two pushers.
-    last_searcher_x_pushers [bound: 1] {
+    last_searcher_x_pushers [bound: 1, once] {
         let crew = Crew::new(2);
         join(vec![
             spawn(&crew, |c| c.work(true)),
@@ -206,7 +206,7 @@ models! { "runtime";
         crew.ended(1);
     }
     /// Push, close and a worker.
-    push_x_close_x_sleep [bound: 2] {
+    push_x_close_x_sleep [bound: 2, once] {
         let crew = Crew::new(1);
         join(vec![
             spawn(&crew, |c| c.work(false)),
@@ -247,7 +247,7 @@ models! { "runtime";
         pusher.join().unwrap();
     }
     /// Two pushers, whose entries own something.
-    timer_x_timer_x_driver [bound: 3] {
+    timer_x_timer_x_driver [bound: 2] {
         let door = Arc::new(Door::default());
         let driver = Arc::clone(&door);
         let driver = thread::spawn(move || {
@@ -268,7 +268,7 @@ models! { "runtime";
         driver.join().unwrap();
     }
     /// A worker sits down with an earlier deadline while the driver goes to sleep.
-    sit_x_driver [bound: 4] {
+    sit_x_driver [bound: 3] {
         let shared = Arc::new((Door::<u32>::default(), Watched::default()));
         let (sitter, driver) = (Arc::clone(&shared), Arc::clone(&shared));
         let idle = idle();
@@ -294,7 +294,7 @@ models! { "runtime";
         shared.1.stand(idle);
     }
     /// The driver looks at a seat while its worker goes from one job to the next.
-    sit_x_pin [bound: 4] {
+    sit_x_pin [bound: 3] {
         let seat = Arc::new(Watched::default());
         let (worker, driver) = (Arc::clone(&seat), Arc::clone(&seat));
         let (first, second) = (idle(), idle());
