@@ -25,8 +25,11 @@ fn table(keys: u64) -> Table {
     table
 }
 
+/// Makes a peer.
+type Make = Box<dyn Fn() -> Box<dyn Peer>>;
+
 /// The peers, by name, each with `keys` keys.
-fn peers(keys: u64) -> Vec<(&'static str, Box<dyn Fn() -> Box<dyn Peer>>)> {
+fn peers(keys: u64) -> Vec<(&'static str, Make)> {
     macro_rules! peer {
         ($name:literal, $new:expr) => {
             (

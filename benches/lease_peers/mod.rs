@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use tenure::clock::{Clock, MonotonicClock};
 
-pub const TTL: Duration = Duration::from_secs(30);
+pub(crate) const TTL: Duration = Duration::from_secs(30);
 const TTL_NANOS: u64 = 30_000_000_000;
 
 /// Which clock a peer reads.
-pub trait Time: Send + Sync + 'static {
+pub(crate) trait Time: Send + Sync + 'static {
     fn now() -> u64;
 }
 
-pub struct Precise;
+pub(crate) struct Precise;
 impl Time for Precise {
     #[inline]
     fn now() -> u64 {
@@ -27,7 +27,7 @@ impl Time for Precise {
 }
 
 /// The coarse clock, as a peer might use it: up to a few milliseconds late, and not corrected.
-pub struct Coarse;
+pub(crate) struct Coarse;
 impl Time for Coarse {
     #[inline]
     fn now() -> u64 {
@@ -35,7 +35,7 @@ impl Time for Coarse {
     }
 }
 
-pub trait Peer: Send + Sync {
+pub(crate) trait Peer: Send + Sync {
     /// Token and value, if the key is free or its holder late.
     fn take(&self, key: u64) -> Option<(u64, u64)>;
     fn valid(&self, key: u64, token: u64) -> bool;
@@ -48,7 +48,7 @@ pub trait Peer: Send + Sync {
 }
 
 #[derive(Clone, Default)]
-pub struct Record {
+pub(crate) struct Record {
     token: u64,
     held: bool,
     deadline: u64,
@@ -104,7 +104,7 @@ impl Record {
 }
 
 /// A map whose records are reached under a lock.
-pub trait Locked: Send + Sync {
+pub(crate) trait Locked: Send + Sync {
     type Time: Time;
     fn with<R>(&self, key: u64, f: impl FnOnce(&mut Record) -> R) -> R;
 }
@@ -137,10 +137,10 @@ impl<L: Locked> Peer for L {
 }
 
 /// One lock around one map.
-pub struct OneMutex<T>(std::sync::Mutex<HashMap<u64, Record>>, std::marker::PhantomData<T>);
+pub(crate) struct OneMutex<T>(std::sync::Mutex<HashMap<u64, Record>>, std::marker::PhantomData<T>);
 
 impl<T: Time> OneMutex<T> {
-    pub fn new(keys: u64) -> Self {
+    pub(crate) fn new(keys: u64) -> Self {
         let map = (0..keys).map(|key| (key, Record::default())).collect();
         Self(std::sync::Mutex::new(map), std::marker::PhantomData)
     }
@@ -155,14 +155,14 @@ impl<T: Time> Locked for OneMutex<T> {
 }
 
 /// 64 parking_lot locks around 64 maps.
-pub struct Sharded<T> {
+pub(crate) struct Sharded<T> {
     hasher: std::hash::RandomState,
     shards: Vec<crossbeam_utils::CachePadded<parking_lot::Mutex<HashMap<u64, Record>>>>,
     time: std::marker::PhantomData<T>,
 }
 
 impl<T: Time> Sharded<T> {
-    pub fn new(keys: u64) -> Self {
+    pub(crate) fn new(keys: u64) -> Self {
         let new = Self {
             hasher: std::hash::RandomState::new(),
             shards: (0..64).map(|_| Default::default()).collect(),
@@ -189,10 +189,10 @@ impl<T: Time> Locked for Sharded<T> {
     }
 }
 
-pub struct Dash<T>(dashmap::DashMap<u64, Record>, std::marker::PhantomData<T>);
+pub(crate) struct Dash<T>(dashmap::DashMap<u64, Record>, std::marker::PhantomData<T>);
 
 impl<T: Time> Dash<T> {
-    pub fn new(keys: u64) -> Self {
+    pub(crate) fn new(keys: u64) -> Self {
         let map = (0..keys).map(|key| (key, Record::default())).collect();
         Self(map, std::marker::PhantomData)
     }
@@ -207,10 +207,10 @@ impl<T: Time> Locked for Dash<T> {
 }
 
 /// A parking_lot lock a record, in an array: the key is the place, nothing is looked up.
-pub struct Slab<T>(Vec<parking_lot::Mutex<Record>>, std::marker::PhantomData<T>);
+pub(crate) struct Slab<T>(Vec<parking_lot::Mutex<Record>>, std::marker::PhantomData<T>);
 
 impl<T: Time> Slab<T> {
-    pub fn new(keys: u64) -> Self {
+    pub(crate) fn new(keys: u64) -> Self {
         Self((0..keys).map(|_| Default::default()).collect(), std::marker::PhantomData)
     }
 }
@@ -226,7 +226,7 @@ impl<T: Time> Locked for Slab<T> {
 /// A word, `epoch 24 | held 1 | milliseconds 39`, and beside it a value that only the holder writes.
 /// (Its readers may see the value of a late holder: it has no way to take that back.)
 #[derive(Default)]
-pub struct CasRecord {
+pub(crate) struct CasRecord {
     word: AtomicU64,
     value: AtomicU64,
 }
@@ -258,13 +258,13 @@ impl CasRecord {
 }
 
 /// A concurrent map with a CAS word a key.
-pub trait Cas: Send + Sync {
+pub(crate) trait Cas: Send + Sync {
     type Time: Time;
     fn with<R>(&self, key: u64, f: impl FnOnce(&CasRecord) -> R) -> R;
 }
 
 /// Makes a peer of a map of CAS words.
-pub struct ByCas<M>(pub M);
+pub(crate) struct ByCas<M>(pub(crate) M);
 
 impl<M: Cas> Peer for ByCas<M> {
     #[inline]
@@ -276,7 +276,7 @@ impl<M: Cas> Peer for ByCas<M> {
                 return None;
             }
             let epoch = word / EPOCH + 1;
-            let next = epoch * EPOCH | HELD | (now + TTL_NANOS / 1_000_000);
+            let next = (epoch * EPOCH) | HELD | (now + TTL_NANOS / 1_000_000);
             record
                 .word
                 .compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed)
@@ -296,7 +296,7 @@ impl<M: Cas> Peer for ByCas<M> {
         self.0.with(key, |record| {
             let now = M::Time::now() / 1_000_000;
             let until = now + TTL_NANOS / 1_000_000;
-            record.change(token, now, |word| word & !TICK | until.max(word & TICK))
+            record.change(token, now, |word| (word & !TICK) | until.max(word & TICK))
         })
     }
     #[inline]
@@ -321,10 +321,10 @@ impl<M: Cas> Peer for ByCas<M> {
     }
 }
 
-pub struct Papaya<T>(papaya::HashMap<u64, CasRecord>, std::marker::PhantomData<T>);
+pub(crate) struct Papaya<T>(papaya::HashMap<u64, CasRecord>, std::marker::PhantomData<T>);
 
 impl<T: Time> Papaya<T> {
-    pub fn new(keys: u64) -> Self {
+    pub(crate) fn new(keys: u64) -> Self {
         let map = papaya::HashMap::new();
         for key in 0..keys {
             map.pin().insert(key, CasRecord::default());
@@ -341,10 +341,10 @@ impl<T: Time> Cas for Papaya<T> {
     }
 }
 
-pub struct Scc<T>(scc::HashMap<u64, CasRecord>, std::marker::PhantomData<T>);
+pub(crate) struct Scc<T>(scc::HashMap<u64, CasRecord>, std::marker::PhantomData<T>);
 
 impl<T: Time> Scc<T> {
-    pub fn new(keys: u64) -> Self {
+    pub(crate) fn new(keys: u64) -> Self {
         let map = scc::HashMap::new();
         for key in 0..keys {
             let _ = map.insert_sync(key, CasRecord::default());

@@ -1,29 +1,32 @@
 //! The transitions, each as one call that has settled what it reports.
 
-use core::hash::Hash;
 use core::time::Duration;
 
+use super::annex::Annex;
 use super::error::{AcquireError, Lost, RenewError};
 use super::event::{Events, LeaseEvent, LeaseEventKind, contained};
 use super::index::{Closed, Index, Replaced};
+use super::keeper::Keeper;
 use super::request::{LeaseRequest, Note};
-use super::slot::{NOTED, Slot, SlotRef};
+use super::slot::{ANNEXED, Slot, SlotRef};
 use super::ticks::Ticks;
-use super::word::{Ended, State, Word};
-use super::{FencingToken, Label};
+use super::word::{Ended, State, TICK_SESSION, Word};
+use super::{FencingToken, Label, LeaseKey, LeaseValue};
 use crate::clock::Clock;
+use crate::sync::Arc;
 
 /// What a table's handles and guards share.
-pub(super) struct Core<K, V, C> {
+pub(super) struct Core<K: LeaseKey, V: LeaseValue, C: Clock> {
     pub(super) ticks: Ticks<C>,
     pub(super) index: Index<K, V, C>,
     pub(super) events: Events<K>,
+    pub(super) keeper: Arc<Keeper>,
     /// The last epoch that is granted in a slot.
     pub(super) epoch_limit: u64,
 }
 
 /// A grant that was just made, or found by its request id.
-pub(super) struct Granted<K, V, C> {
+pub(super) struct Granted<K: LeaseKey, V: LeaseValue, C: Clock> {
     /// The slot, if it is not the one that was asked.
     pub(super) moved: Option<SlotRef<K, V, C>>,
     pub(super) word: Word,
@@ -32,7 +35,7 @@ pub(super) struct Granted<K, V, C> {
 }
 
 /// Where a grant stands.
-pub(super) enum Standing<K, V, C> {
+pub(super) enum Standing<K: LeaseKey, V: LeaseValue, C: Clock> {
     /// It is running, by this word.
     Held(Word),
     /// It is running in another slot: somebody with the same token published there.
@@ -40,7 +43,7 @@ pub(super) enum Standing<K, V, C> {
 }
 
 /// What moving a key to a fresh slot came to.
-pub(super) enum Moved<K, V, C> {
+pub(super) enum Moved<K: LeaseKey, V: LeaseValue, C: Clock> {
     /// It is here now.
     To(SlotRef<K, V, C>),
     /// The word was no longer as seen.
@@ -56,12 +59,7 @@ pub(super) enum Then {
     Release,
 }
 
-impl<K, V, C> Core<K, V, C>
-where
-    K: Hash + Eq + Clone,
-    V: Clone,
-    C: Clock,
-{
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
     /// The key's slot now, for somebody who read `Gone` in an older one.
     pub(super) fn follow(&self, key: &K) -> Result<SlotRef<K, V, C>, AcquireError> {
         match self.index.find(key) {
@@ -124,11 +122,11 @@ where
                             None => continue,
                         }
                     }
-                    if !self.may_take_over(word) {
+                    if !self.may_take_over(slot, word) {
                         return Err(self.held(slot, word));
                     }
                     // Reported, and so made so, before the next grant: an audit reads in order.
-                    let _ = self.end(slot, word, Ended::Expired, None);
+                    let _ = self.end_late(slot, word);
                     continue;
                 }
                 State::Free => {}
@@ -192,12 +190,12 @@ where
         request: &LeaseRequest,
     ) -> Option<Option<(V, u64)>> {
         let id = request.note.as_ref()?.request_id?;
-        if word.state() != State::Held || slot.flags() & NOTED == 0 {
+        if word.state() != State::Held || slot.flags() & ANNEXED == 0 {
             return None;
         }
         let token = slot.token(word);
         let same = self.index.noted(&slot.key, token, |note| note.request_id == Some(id));
-        if same != Some(true) || !self.ticks.is_before(word.tick()) {
+        if same != Some(true) || self.is_over_for_holder(slot, word) {
             return None;
         }
         Some(
@@ -215,17 +213,12 @@ where
         Some((pinned.word(), value, pinned.version()))
     }
 
-    /// Whether a term is so long over that anybody may end it.
-    pub(super) fn may_take_over(&self, word: Word) -> bool {
-        self.ticks.is_after(word.tick())
-    }
-
     #[cold]
-    fn held(&self, slot: &Slot<K, V, C>, word: Word) -> AcquireError {
+    pub(super) fn held(&self, slot: &Slot<K, V, C>, word: Word) -> AcquireError {
         let token = slot.token(word);
-        let noted = slot.flags() & NOTED != 0;
+        let noted = slot.flags() & ANNEXED != 0;
         AcquireError::Held {
-            retry_after: self.ticks.retry_after(word.tick()),
+            retry_after: self.ticks.retry_after(self.deadline_of(slot, word)),
             token,
             owner: noted.then(|| self.index.owner(&slot.key, token)).flatten(),
         }
@@ -262,7 +255,10 @@ where
         epoch: u64,
     ) -> Result<Standing<K, V, C>, Lost> {
         let word = slot.word.load();
-        if word.epoch() == epoch && word.state() == State::Held && self.ticks.is_before(word.tick())
+        if word.epoch() == epoch
+            && word.state() == State::Held
+            && word.tick() != TICK_SESSION
+            && self.ticks.is_before(word.tick())
         {
             return Ok(Standing::Held(word));
         }
@@ -281,11 +277,10 @@ where
             }
             match word.state() {
                 State::Held | State::Pending => {
-                    if !self.ticks.is_before(word.tick()) {
-                        // A failed exchange looks at word and clock again.
-                        if self.end(slot, word, Ended::Expired, None) {
-                            return Err(Lost::Expired);
-                        }
+                    if self.is_over_for_holder(slot, word) {
+                        // Said by the word that this leaves behind. A failed exchange looks at word and
+                        // clock again.
+                        let _ = self.end_late(slot, word);
                     } else if word.state() == State::Pending {
                         return Err(Lost::HandedOff);
                     } else {
@@ -341,7 +336,7 @@ where
                     continue;
                 }
             };
-            if word.tick() == super::word::TICK_SESSION {
+            if word.tick() == TICK_SESSION {
                 return Err(RenewError::InSession);
             }
             let Some(until) = self.ticks.deadline(ttl) else {
@@ -413,7 +408,7 @@ where
         }
     }
 
-    /// A term ended: tells whoever wants to know. Called with the word settled.
+    /// A term ended: tells whoever wants to know, and serves who waits. Called with the word settled.
     #[inline]
     pub(super) fn settled(
         &self,
@@ -422,7 +417,7 @@ where
         kind: LeaseEventKind,
         reason: Option<Label>,
     ) {
-        if slot.flags() & NOTED != 0 || self.events.are_heard() {
+        if slot.flags() & ANNEXED != 0 || self.events.are_heard() {
             self.settled_slow(slot, token, kind, reason);
         }
     }
@@ -437,16 +432,47 @@ where
     ) {
         // Foreign code (a key's `Hash` and `Eq`), while a guard may be unwinding: its panic costs a
         // label.
-        let take = || (slot.flags() & NOTED != 0).then(|| self.index.take_note(slot, token));
-        let note = contained(take).flatten().flatten();
+        let take = || {
+            let annexed = slot.flags() & ANNEXED != 0;
+            annexed.then(|| self.index.annexed(&slot.key, |_, annex| annex.take_ended(token)))
+        };
+        let left = contained(take).flatten().and_then(Result::ok).flatten();
+        let Some(left) = left else {
+            if self.events.are_heard() {
+                self.tell(slot, token, kind, None, reason);
+            }
+            return;
+        };
         if self.events.are_heard() {
-            let owner = note.and_then(|note| note.owner);
+            let owner = left.note.and_then(|note| note.owner);
             self.tell(slot, token, kind, owner, reason);
+        }
+        for (of, watcher) in left.watchers {
+            let lost = if of == token { lost_to(kind) } else { Lost::Superseded { by: token } };
+            // Foreign code: whoever watches may have left a callback.
+            let _ = watcher.set(lost);
+        }
+        if left.awaited {
+            // Foreign code (a key's `Hash` and `Eq`), and this may be a drop.
+            let _ = contained(|| super::waiting::serve(&slot.core, &slot.key));
+        }
+    }
+
+    /// The key of `slot` is there no more.
+    pub(super) fn removed(&self, annex: Annex<K, V, C>, why: &AcquireError) {
+        for (_, watcher) in annex.watchers {
+            let _ = watcher.set(Lost::Removed);
+        }
+        for waiter in annex.queue {
+            waiter.refuse(why.clone());
         }
     }
 
     #[cold]
-    fn announce(&self, slot: &Slot<K, V, C>, word: Word, note: Option<Box<Note>>) {
+    pub(super) fn announce(&self, slot: &Slot<K, V, C>, word: Word, note: Option<Box<Note>>) {
+        if note.is_none() && !self.events.are_heard() {
+            return;
+        }
         let token = slot.token(word);
         let (owner, reason) = match &note {
             Some(note) => (note.owner.clone(), note.reason.clone()),
@@ -463,7 +489,7 @@ where
     /// Keeps the labels of a grant. A key whose clone or hash panics costs its labels, not the grant,
     /// which nobody would hold if the panic went on from here.
     pub(super) fn note(&self, slot: &Slot<K, V, C>, token: FencingToken, note: Note) {
-        let _ = contained(|| self.index.note(slot, token, note));
+        let _ = contained(|| self.index.note(&slot.key, token, note));
     }
 
     /// Reports what is settled.
@@ -478,7 +504,7 @@ where
     ) {
         self.events.tell(|| {
             let owner = owner.or_else(|| {
-                (slot.flags() & NOTED != 0).then(|| self.index.owner(&slot.key, token)).flatten()
+                (slot.flags() & ANNEXED != 0).then(|| self.index.owner(&slot.key, token)).flatten()
             });
             let at = self.ticks.clock().now();
             LeaseEvent { key: slot.key.clone(), token, kind, owner, reason, at }
@@ -493,5 +519,26 @@ pub(super) fn lost_by(ended: Ended) -> Lost {
         Ended::Expired => Lost::Expired,
         Ended::Revoked => Lost::Revoked,
         Ended::SessionClosed => Lost::SessionEnded,
+    }
+}
+
+/// What an event that ended a term means to somebody who watched it.
+fn lost_to(kind: LeaseEventKind) -> Lost {
+    match kind {
+        LeaseEventKind::Expired => Lost::Expired,
+        LeaseEventKind::Revoked => Lost::Revoked,
+        LeaseEventKind::SessionEnded => Lost::SessionEnded,
+        LeaseEventKind::HandedOff => Lost::HandedOff,
+        LeaseEventKind::Removed => Lost::Removed,
+        LeaseEventKind::Committed
+        | LeaseEventKind::Aborted
+        | LeaseEventKind::Released
+        | LeaseEventKind::Dropped { .. }
+        // Not ends.
+        | LeaseEventKind::Acquired
+        | LeaseEventKind::Renewed
+        | LeaseEventKind::Checkpointed
+        | LeaseEventKind::CommitRefused
+        | LeaseEventKind::Accepted => Lost::Released,
     }
 }

@@ -32,6 +32,13 @@ pub enum AcquireError {
     /// The table was closed or dropped.
     #[error("the lease table is closed")]
     Closed,
+    /// The session in which the lease was to be taken is over.
+    #[error("the session is over")]
+    SessionEnded,
+    /// The key had to move to fresh memory for one who waited, and the clone of its value panicked on
+    /// the thread that granted it. Nothing changed.
+    #[error("cloning the value panicked")]
+    ValuePanicked,
 }
 
 /// A lease is not, or no longer, held: it never will be again under this token.

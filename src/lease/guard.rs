@@ -1,5 +1,6 @@
 //! The guards: a lease that borrows its handle, and one that borrows nothing.
 
+use core::convert::Infallible;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -13,8 +14,10 @@ use super::handle::{LeaseHandle, Lent};
 use super::handoff::Handoff;
 use super::slot::{Slot, SlotRef};
 use super::term::Term;
+use super::watch::watch;
 use super::{FencingToken, Label, LeaseKey, LeaseValue};
 use crate::clock::{Clock, MonotonicClock};
+use crate::promise::Eventual;
 
 /// A running lease on a key, with a private draft of its value. Borrows its [`LeaseHandle`].
 ///
@@ -270,6 +273,16 @@ macro_rules! guard {
                         Ok(Handoff::new(slot, self.term.hand_over(), to.into()))
                     }
                 }
+            }
+
+            /// Completes when the lease is known to be over, with how it ended; at its deadline at the
+            /// latest. A lease that its own guard releases or commits ends
+            /// [`Released`](Lost::Released).
+            ///
+            /// Callbacks run on the thread that ends the lease, with everything settled, or on the
+            /// table's keeper thread at the deadline.
+            pub fn lost(&self) -> Eventual<Lost, Infallible> {
+                watch(self.slot(), self.token())
             }
 
             /// Lets the lease go on without a guard, until its deadline, a

@@ -3,11 +3,14 @@
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ptr::NonNull;
+use core::time::Duration;
 
 use super::slot::{Slot, SlotRef};
 use super::term::Term;
+use super::waiting::{acquire_in_turn, outcome};
 use super::{AcquireError, Lease, LeaseKey, LeaseRequest, LeaseValue, OwnedLease};
 use crate::clock::{Clock, MonotonicClock};
+use crate::promise::Eventual;
 
 /// A key that was looked up once: the hot calls live here.
 ///
@@ -29,7 +32,7 @@ use crate::clock::{Clock, MonotonicClock};
 /// assert_eq!(table.peek(&"account").ok_or("no such key")?.value, 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct LeaseHandle<K, V, C = MonotonicClock> {
+pub struct LeaseHandle<K: LeaseKey, V: LeaseValue, C: Clock = MonotonicClock> {
     /// Its own, because callers borrow it from the handle, not from a slot that may go.
     key: K,
     /// The last of `slots`.
@@ -43,23 +46,20 @@ pub struct LeaseHandle<K, V, C = MonotonicClock> {
 
 // SAFETY: `now` points into memory that `slots` owns, so the handle is an owner of slots like any
 // other: it may move to another thread if slots may be shared between threads.
-unsafe impl<K: Send + Sync, V: Send + Sync, C: Send + Sync> Send for LeaseHandle<K, V, C> {}
+unsafe impl<K: LeaseKey, V: LeaseValue, C: Clock> Send for LeaseHandle<K, V, C> {}
 
 /// A count in `lent`, until it is dropped.
-pub(super) struct Lent<'h, K, V, C>(&'h LeaseHandle<K, V, C>);
+pub(super) struct Lent<'h, K: LeaseKey, V: LeaseValue, C: Clock>(&'h LeaseHandle<K, V, C>);
 
-impl<K, V, C> Drop for Lent<'_, K, V, C> {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Drop for Lent<'_, K, V, C> {
     #[inline]
     fn drop(&mut self) {
         self.0.give_back();
     }
 }
 
-impl<K, V, C> LeaseHandle<K, V, C> {
-    pub(super) fn new(slot: SlotRef<K, V, C>) -> Self
-    where
-        K: Clone,
-    {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
+    pub(super) fn new(slot: SlotRef<K, V, C>) -> Self {
         Self {
             key: slot.key.clone(),
             now: Cell::new(NonNull::from(&*slot)),
@@ -134,14 +134,14 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         &self,
         request: impl Into<LeaseRequest>,
     ) -> Result<Lease<'_, K, V, C>, AcquireError> {
-        let (lent, at, term) = self.acquire(request.into())?;
+        let (lent, at, term) = self.grant(request.into())?;
         Ok(Lease::new(self, lent, at, term))
     }
 
     /// A term, and the slot that it is in, which stays while it is lent.
     #[inline]
     #[expect(clippy::type_complexity, reason = "taken apart on the spot")]
-    fn acquire(
+    fn grant(
         &self,
         request: LeaseRequest,
     ) -> Result<(Lent<'_, K, V, C>, NonNull<Slot<K, V, C>>, Term<V>), AcquireError> {
@@ -160,6 +160,58 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         Ok((lent, at, term))
     }
 
+    /// Takes the key, or waits for it, in line with everybody who waits.
+    ///
+    /// The key is granted to the first waiter by whoever ends the term before, at once; or, when a
+    /// holder does not end its term, at its deadline. [`try_acquire`](Self::try_acquire) does not stand
+    /// in line.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire) but for `Held`: that only if the system has no thread left
+    /// to look at deadlines.
+    ///
+    /// # Blocking
+    ///
+    /// For as long as others hold the key and stand in line before. The thread sleeps.
+    pub fn acquire(
+        &self,
+        request: impl Into<LeaseRequest>,
+    ) -> Result<OwnedLease<K, V, C>, AcquireError> {
+        outcome(acquire_in_turn(&self.owner_of_now(), request.into(), None).get())
+    }
+
+    /// As [`acquire`](Self::acquire), for at most `timeout` on the table's clock. Zero does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Held`] when the time is up; else as [`acquire`](Self::acquire).
+    ///
+    /// # Blocking
+    ///
+    /// At most `timeout`.
+    pub fn acquire_timeout(
+        &self,
+        request: impl Into<LeaseRequest>,
+        timeout: Duration,
+    ) -> Result<OwnedLease<K, V, C>, AcquireError> {
+        outcome(acquire_in_turn(&self.owner_of_now(), request.into(), Some(timeout)).get())
+    }
+
+    /// As [`acquire`](Self::acquire), without a thread that waits: an eventual of the lease. Dropping
+    /// it gives the place in line up; a lease that was granted meanwhile is released.
+    ///
+    /// Callbacks of the eventual run on the thread that ends the term before (inside its commit,
+    /// release or drop, with everything settled), on the table's keeper thread when the deadline
+    /// passes, or here if the key is free. Give them an [executor](crate::executor) if that does not
+    /// suit.
+    pub fn acquire_async(
+        &self,
+        request: impl Into<LeaseRequest>,
+    ) -> Eventual<OwnedLease<K, V, C>, AcquireError> {
+        acquire_in_turn(&self.owner_of_now(), request.into(), None)
+    }
+
     /// Takes the key as [`try_acquire`](Self::try_acquire) does, with a guard that borrows nothing and
     /// may move to another thread.
     ///
@@ -170,20 +222,20 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         &self,
         request: impl Into<LeaseRequest>,
     ) -> Result<OwnedLease<K, V, C>, AcquireError> {
-        let (lent, at, term) = self.acquire(request.into())?;
+        let (lent, at, term) = self.grant(request.into())?;
         let owned = OwnedLease::new(self.owner_of(at), term);
         drop(lent);
         Ok(owned)
     }
 }
 
-impl<K: Clone, V, C> Clone for LeaseHandle<K, V, C> {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Clone for LeaseHandle<K, V, C> {
     fn clone(&self) -> Self {
         Self::new(self.owner_of_now())
     }
 }
 
-impl<K: fmt::Debug, V, C> fmt::Debug for LeaseHandle<K, V, C> {
+impl<K: LeaseKey + fmt::Debug, V: LeaseValue, C: Clock> fmt::Debug for LeaseHandle<K, V, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseHandle")
             .field("key", self.key())

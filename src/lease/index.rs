@@ -4,28 +4,31 @@
 //! is replaced (the key moves) or unlinked (it is removed). So whoever reads `Gone` and then asks
 //! the index finds what came after, whole: there is no state in between for anybody to help with.
 //!
-//! The shard also keeps what is too rare to have room in a slot: labels and request ids of running
-//! grants, and the floor below which no key made anew may start.
+//! The shard also keeps what is too rare to have room in a slot, the key's [annex](super::annex), and
+//! the floor below which no key made anew may start.
 //!
 //! `Hash` and `Eq` of keys are the only foreign code that runs with a shard locked, as in every
 //! concurrent map. They must not call the table. Keys and values are cloned before, dropped after.
 
-use core::hash::{BuildHasher, Hash};
+use core::hash::BuildHasher;
 use std::collections::HashMap;
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 
+use super::annex::Annex;
 use super::request::Note;
-use super::slot::{NOTED, Slot, SlotRef};
+use super::session::Deadline;
+use super::slot::{Slot, SlotRef};
 use super::word::Word;
-use super::{FencingToken, Label};
+use super::{FencingToken, Label, LeaseKey, LeaseValue};
+use crate::clock::Clock;
 use crate::sync::{Arc, Mutex};
 
-#[cfg(not(tenure_loom))]
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 type Hasher = std::collections::hash_map::RandomState;
 // Models must run the same way each time.
-#[cfg(tenure_loom)]
+#[cfg(any(tenure_loom, tenure_shuttle))]
 type Hasher = core::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher>;
 
 /// The table was closed.
@@ -35,7 +38,7 @@ pub(super) struct Closed;
 /// What a look into the index found.
 type Found<T> = Result<T, Closed>;
 
-pub(super) struct Index<K, V, C> {
+pub(super) struct Index<K: LeaseKey, V: LeaseValue, C: Clock> {
     hasher: Hasher,
     shards: Box<[Locked<K, V, C>]>,
 }
@@ -43,35 +46,28 @@ pub(super) struct Index<K, V, C> {
 type Locked<K, V, C> = CachePadded<Mutex<Shard<K, V, C>>>;
 
 /// A part of the index.
-pub(super) struct Shard<K, V, C> {
+pub(super) struct Shard<K: LeaseKey, V: LeaseValue, C: Clock> {
     slots: HashTable<SlotRef<K, V, C>>,
-    notes: HashMap<K, Noted>,
+    annexes: HashMap<K, Annex<K, V, C>>,
     /// No key made in this shard starts with a smaller token than the next one.
     floor: u64,
     closed: bool,
 }
 
-/// The labels of a key's grant. Those of an earlier grant may linger until the next one ends; they
-/// are never mistaken for a later one's.
-struct Noted {
-    token: FencingToken,
-    note: Note,
-}
-
 /// What replacing a slot came to.
-pub(super) enum Replaced<K, V, C> {
+pub(super) enum Replaced<K: LeaseKey, V: LeaseValue, C: Clock> {
     /// The word was as seen; the fresh slot is the key's now.
     Yes(SlotRef<K, V, C>),
     /// It was not; the fresh slot comes back, seen by nobody.
     No(Slot<K, V, C>),
 }
 
-impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
     pub(super) fn new(shards: usize, floor: u64) -> Self {
         let shard = || {
             CachePadded::new(Mutex::new(Shard {
                 slots: HashTable::new(),
-                notes: HashMap::new(),
+                annexes: HashMap::new(),
                 floor,
                 closed: false,
             }))
@@ -127,7 +123,8 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
         fresh: Slot<K, V, C>,
     ) -> Replaced<K, V, C> {
         let (hash, shard) = self.place(&old.key);
-        let mut shard = shard.lock();
+        let mut locked = shard.lock();
+        let shard = &mut *locked;
         let Some(place) = shard.slots.find_mut(hash, |slot| core::ptr::eq(&raw const **slot, old))
         else {
             // Not in the index, so its word is Gone.
@@ -136,42 +133,50 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
         if !old.word.swap_if(seen, Word::GONE) {
             return Replaced::No(fresh);
         }
-        fresh.raise(old.carried_flags());
+        if shard.annexes.contains_key(&old.key) {
+            fresh.set_annexed(true);
+        }
         let fresh = Arc::new(fresh);
         let left = core::mem::replace(place, fresh.clone());
-        drop(shard);
+        drop(locked);
         // Outside the lock: this can be its last reference, and then drops values.
         drop(left);
         Replaced::Yes(fresh)
     }
 
-    /// Removes the key of `old`, if its word is still `seen`. Later keys start above `floor`.
-    pub(super) fn remove(&self, old: &Slot<K, V, C>, seen: Word, floor: u64) -> bool {
+    /// Removes the key of `old`, if its word is still `seen`. Later keys start above `floor`. Gives the
+    /// key's annex, if it had one.
+    pub(super) fn remove(
+        &self,
+        old: &Slot<K, V, C>,
+        seen: Word,
+        floor: u64,
+    ) -> Option<Option<Annex<K, V, C>>> {
         let (hash, shard) = self.place(&old.key);
         let mut shard = shard.lock();
         let Ok(place) = shard.slots.find_entry(hash, |slot| core::ptr::eq(&raw const **slot, old))
         else {
-            return false;
+            return None;
         };
         if !old.word.swap_if(seen, Word::GONE) {
-            return false;
+            return None;
         }
         let (left, _) = place.remove();
         shard.floor = shard.floor.max(floor);
-        let noted = shard.notes.remove_entry(&old.key);
+        let annex = shard.annexes.remove_entry(&old.key);
         drop(shard);
-        drop((left, noted));
-        true
+        drop(left);
+        Some(annex.map(|(_, annex)| annex))
     }
 
-    /// Ends everything: each slot is gone, and nothing is found or made any more.
-    pub(super) fn close(&self) {
-        let (mut left, mut labels) = (Vec::new(), Vec::with_capacity(self.shards.len()));
+    /// Ends everything: each slot is gone, and nothing is found or made any more. Gives the annexes.
+    pub(super) fn close(&self) -> Vec<Annex<K, V, C>> {
+        let (mut gone, mut annexes) = (Vec::new(), Vec::with_capacity(self.shards.len()));
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.closed = true;
             let slots = core::mem::take(&mut shard.slots);
-            let notes = core::mem::take(&mut shard.notes);
+            let left = core::mem::take(&mut shard.annexes);
             for slot in &slots {
                 loop {
                     let word = slot.word.load();
@@ -182,41 +187,62 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
             }
             drop(shard);
             // A vector: it goes on dropping after one of its values panicked.
-            left.extend(slots);
-            labels.push(notes);
+            gone.extend(slots);
+            annexes.push(left);
         }
         // Foreign code (drops of keys and values), which may panic: after all is closed.
-        drop((left, labels));
+        drop(gone);
+        annexes.into_iter().flat_map(HashMap::into_values).collect()
     }
 
-    /// Keeps the labels of the grant with `token`.
-    pub(super) fn note(&self, slot: &Slot<K, V, C>, token: FencingToken, note: Note) {
-        let (hash, shard) = self.place(&slot.key);
-        let key = slot.key.clone();
-        let mut shard = shard.lock();
-        let inside = &mut *shard;
-        // The key may have moved since: the flag goes where the key is.
-        let Some(now) = inside.slots.find(hash, |other| other.key == slot.key) else {
-            // The lock goes before the key does: `drop` of a key is foreign code.
-            drop(shard);
-            return;
-        };
-        let fresh = Noted { token, note };
-        match inside.notes.get_mut(&slot.key) {
-            // The grant was overtaken before it came here.
-            Some(old) if old.token > token => {}
-            Some(old) => {
-                now.raise(NOTED);
-                *old = fresh;
-            }
-            None => {
-                now.raise(NOTED);
-                inside.notes.insert(key, fresh);
-            }
+    /// Works on the annex of `key`, with the shard locked: `work` calls nothing foreign, and gives out
+    /// what has to be dropped. `None` if the key is not there.
+    pub(super) fn annexed<R>(
+        &self,
+        key: &K,
+        work: impl FnOnce(&SlotRef<K, V, C>, &mut Annex<K, V, C>) -> R,
+    ) -> Found<Option<R>> {
+        let (hash, shard) = self.place(key);
+        // Cloned before, and dropped after, the lock.
+        let mut own = Some(key.clone());
+        let mut locked = shard.lock();
+        let shard = &mut *locked;
+        if shard.closed {
+            return Err(Closed);
         }
+        let Some(slot) = shard.slots.find(hash, |slot| slot.key == *key) else { return Ok(None) };
+        if !shard.annexes.contains_key(key)
+            && let Some(own) = own.take()
+        {
+            shard.annexes.insert(own, Annex::default());
+        }
+        let Some(annex) = shard.annexes.get_mut(key) else {
+            // Unless a key is not equal to its clone, which is a broken `Eq`.
+            return Ok(None);
+        };
+        // Before the work, which may publish a word whose end must find the annex.
+        slot.set_annexed(true);
+        let done = work(slot, annex);
+        let mut left = None;
+        if annex.is_empty() {
+            slot.set_annexed(false);
+            left = shard.annexes.remove_entry(key);
+        }
+        drop(locked);
+        drop((left, own));
+        Ok(Some(done))
     }
 
-    /// The labels of the grant with `token`, if it has any.
+    /// Keeps the labels of the grant with `token`, unless it was overtaken before it came here.
+    pub(super) fn note(&self, key: &K, token: FencingToken, note: Note) {
+        // What was there is dropped outside the lock.
+        let _old = self.annexed(key, |_, annex| match &annex.note {
+            Some((of, _)) if *of > token => Some((token, note)),
+            _ => annex.note.replace((token, note)),
+        });
+    }
+
+    /// Reads the labels of the grant with `token`, if it has any.
     pub(super) fn noted<R>(
         &self,
         key: &K,
@@ -225,29 +251,19 @@ impl<K: Hash + Eq + Clone, V, C> Index<K, V, C> {
     ) -> Option<R> {
         let (_, shard) = self.place(key);
         let shard = shard.lock();
-        shard.notes.get(key).filter(|noted| noted.token == token).map(|noted| read(&noted.note))
+        let (of, note) = shard.annexes.get(key)?.note.as_ref()?;
+        (*of == token).then(|| read(note))
     }
 
-    /// Takes the labels of the grant with `token`, which ended in `slot`.
-    pub(super) fn take_note(&self, slot: &Slot<K, V, C>, token: FencingToken) -> Option<Note> {
-        let (hash, shard) = self.place(&slot.key);
-        let mut shard = shard.lock();
-        let noted = shard.notes.get(&slot.key)?;
-        if noted.token > token {
-            return None;
-        }
-        let (key, noted) = shard.notes.remove_entry(&slot.key)?;
-        slot.lower(NOTED);
-        if let Some(now) = shard.slots.find(hash, |other| other.key == slot.key) {
-            // The term may have ended by moving the key, and then took the flag along.
-            now.lower(NOTED);
-        }
-        drop(shard);
-        // Foreign code, outside the lock.
-        drop(key);
-        (noted.token == token).then_some(noted.note)
+    /// The session of the grant with `token`, if it has one.
+    pub(super) fn session(&self, key: &K, token: FencingToken) -> Option<Arc<Deadline>> {
+        let (_, shard) = self.place(key);
+        let shard = shard.lock();
+        let (of, session) = shard.annexes.get(key)?.session.as_ref()?;
+        (*of == token).then(|| session.clone())
     }
 
+    /// The label of the owner with `token`.
     pub(super) fn owner(&self, key: &K, token: FencingToken) -> Option<Label> {
         self.noted(key, token, |note| note.owner.clone()).flatten()
     }

@@ -147,6 +147,7 @@
 //! the time the lock is released the index names the successor or nothing. **I5** In one slot no word
 //! is seen twice but for pairs of checkpoints, which a pin of the current entry tells apart.
 
+mod annex;
 mod core;
 mod error;
 mod event;
@@ -154,13 +155,18 @@ mod fence;
 mod guard;
 mod handle;
 mod handoff;
+mod heartbeat;
 mod index;
+mod keeper;
 mod request;
+mod session;
 mod slot;
 mod table;
 mod term;
 mod ticks;
 mod token;
+mod waiting;
+mod watch;
 mod word;
 
 pub use error::{
@@ -172,7 +178,9 @@ pub use fence::{FenceGate, Fenced, FencedCell, FencedCellError, Permit};
 pub use guard::{Lease, OwnedLease};
 pub use handle::LeaseHandle;
 pub use handoff::Handoff;
+pub use heartbeat::{Beat, BeatState, Heartbeat, Pulse};
 pub use request::{Label, LeaseRequest};
+pub use session::Session;
 pub use table::{LeaseInfo, LeaseState, LeaseTable, LeaseTableBuilder, Peek};
 pub use token::FencingToken;
 

@@ -21,9 +21,10 @@
 
 use core::mem::{MaybeUninit, size_of};
 
-use super::FencingToken;
 use super::core::Core;
 use super::word::{Word, WordCell};
+use super::{FencingToken, LeaseKey, LeaseValue};
+use crate::clock::Clock;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::cell::UnsafeCell;
@@ -36,12 +37,10 @@ const PIN_LIMIT: u32 = 0x8000;
 
 /// Entry 1 holds a value (entry 0 always does).
 const SECOND_FILLED: u32 = 1;
-/// The shard has labels or a request id for this key's grant.
-pub(super) const NOTED: u32 = 1 << 1;
-/// Somebody waits for the key.
-pub(super) const AWAITED: u32 = 1 << 2;
+/// The key has an annex in its shard: labels, waiters, a session.
+pub(super) const ANNEXED: u32 = 1 << 1;
 /// Entry 0 was taken out of a slot that nobody has seen.
-const FIRST_TAKEN: u32 = 1 << 3;
+const FIRST_TAKEN: u32 = 1 << 2;
 
 struct Entry<V> {
     /// Counts publications of the key.
@@ -56,7 +55,7 @@ impl<V> Entry<V> {
 }
 
 /// The memory of a key, until a term ends badly in it or its epochs are used up.
-pub(super) struct Slot<K, V, C> {
+pub(super) struct Slot<K: LeaseKey, V: LeaseValue, C: Clock> {
     pub(super) word: WordCell,
     /// The token of epoch 0.
     pub(super) base: u64,
@@ -71,13 +70,13 @@ pub(super) struct Slot<K, V, C> {
 pub(super) type SlotRef<K, V, C> = Arc<Slot<K, V, C>>;
 
 // SAFETY: entries are shared between threads by the rules at the top of this file: `&V` by many
-// (Sync), moved in and out by one at a time (Send). Everything else is Send and Sync by itself,
-// given K and C are.
-unsafe impl<K: Send + Sync, V: Send + Sync, C: Send + Sync> Send for Slot<K, V, C> {}
+// (Sync), moved in and out by one at a time (Send). Keys, values and clocks are Send and Sync, and so
+// is everything else by itself.
+unsafe impl<K: LeaseKey, V: LeaseValue, C: Clock> Send for Slot<K, V, C> {}
 // SAFETY: as above.
-unsafe impl<K: Send + Sync, V: Send + Sync, C: Send + Sync> Sync for Slot<K, V, C> {}
+unsafe impl<K: LeaseKey, V: LeaseValue, C: Clock> Sync for Slot<K, V, C> {}
 
-impl<K, V, C> Slot<K, V, C> {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Slot<K, V, C> {
     /// A value that has no bytes and no `Drop`: nothing to publish, so no entry is ever touched.
     pub(super) const PURE: bool = size_of::<V>() == 0 && !core::mem::needs_drop::<V>();
 
@@ -118,28 +117,21 @@ impl<K, V, C> Slot<K, V, C> {
     /// Whether anybody has to be told when a term ends.
     #[inline]
     pub(super) fn flags(&self) -> u32 {
-        // ORDERING: Relaxed: NOTED was raised by the term's own thread. AWAITED was raised before its
-        // waiter's read-modify-write of the word, and the exchange of the word that came before this
-        // load, if it came after that, synchronised with it; if it came before, the waiter saw a free
-        // word and does not sleep.
+        // ORDERING: Relaxed: for labels, the flag was raised by the term's own thread. A waiter raised
+        // it before its `touch` of the word. The exchange of the word that came before this load either
+        // came after that touch and synchronised with it, or came before, and then the waiter saw a
+        // free word and serves the queue itself.
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Called with the shard locked, as all changes of NOTED and AWAITED.
-    pub(super) fn raise(&self, flags: u32) {
+    /// Called with the shard locked, as all changes of ANNEXED.
+    pub(super) fn set_annexed(&self, annexed: bool) {
         // ORDERING: Relaxed: see `flags`.
-        self.flags.fetch_or(flags, Ordering::Relaxed);
-    }
-
-    /// Called with the shard locked.
-    pub(super) fn lower(&self, flags: u32) {
-        // ORDERING: Relaxed: see `flags`.
-        self.flags.fetch_and(!flags, Ordering::Relaxed);
-    }
-
-    /// NOTED and AWAITED, to carry over to a fresh slot.
-    pub(super) fn carried_flags(&self) -> u32 {
-        self.flags() & (NOTED | AWAITED)
+        if annexed {
+            self.flags.fetch_or(ANNEXED, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!ANNEXED, Ordering::Relaxed);
+        }
     }
 
     /// Pins the current entry, so that it can be read. `None` if the slot is gone.
@@ -266,7 +258,7 @@ impl<K, V, C> Slot<K, V, C> {
     }
 }
 
-impl<K, V, C> Drop for Slot<K, V, C> {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Drop for Slot<K, V, C> {
     fn drop(&mut self) {
         if !core::mem::needs_drop::<V>() {
             return;
@@ -285,13 +277,13 @@ impl<K, V, C> Drop for Slot<K, V, C> {
 
 /// A look at the current value that no writer disturbs. Costs others nothing but this entry: a
 /// writer that meets the pin moves the key to a fresh slot.
-pub(super) struct Pinned<'s, K, V, C> {
+pub(super) struct Pinned<'s, K: LeaseKey, V: LeaseValue, C: Clock> {
     slot: &'s Slot<K, V, C>,
     at: usize,
     word: Word,
 }
 
-impl<K, V, C> Pinned<'_, K, V, C> {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Pinned<'_, K, V, C> {
     /// The word that named the entry after it was pinned.
     pub(super) fn word(&self) -> Word {
         self.word
@@ -311,7 +303,7 @@ impl<K, V, C> Pinned<'_, K, V, C> {
     }
 }
 
-impl<K, V, C> Drop for Pinned<'_, K, V, C> {
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Drop for Pinned<'_, K, V, C> {
     fn drop(&mut self) {
         // ORDERING: Release: our reads come before the write of whoever sees this in `is_unpinned`.
         self.slot.pins.fetch_sub(PIN[self.at], Ordering::Release);

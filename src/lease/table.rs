@@ -9,13 +9,18 @@ use super::core::{Core, Standing};
 use super::error::{AcquireError, InsertError, Release, RemoveError, ResumeError, Revocation};
 use super::event::{Events, LeaseEvent, LeaseEventKind, Sink};
 use super::index::Index;
+use super::keeper::Keeper;
 use super::request::LeaseRequest;
 use super::slot::{Slot, SlotRef};
 use super::term::Term;
 use super::ticks::Ticks;
+use super::waiting::{acquire_in_turn, outcome};
 use super::word::{EPOCH_MAX, Ended, State, Word};
-use super::{FencingToken, Label, LeaseHandle, LeaseKey, LeaseValue, OwnedLease};
+use super::{
+    FencingToken, Heartbeat, Label, LeaseHandle, LeaseKey, LeaseValue, OwnedLease, Session,
+};
 use crate::clock::{Clock, MonotonicClock};
+use crate::promise::{Eventual, failed};
 use crate::sync::Arc;
 
 /// Keys that one owner at a time holds, each for a limited time, each with a value that only a
@@ -103,6 +108,7 @@ impl<K, C: Clock> LeaseTableBuilder<K, C> {
                 ticks: Ticks::new(self.clock),
                 index: Index::new(shards, self.floor),
                 events: Events::new(self.sink),
+                keeper: Arc::new(Keeper::new()),
                 epoch_limit: self.epoch_limit,
             }),
         }
@@ -290,6 +296,58 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
         Ok(OwnedLease::new(slot, term))
     }
 
+    /// Takes `key` as [`LeaseHandle::acquire`] does, through the index.
+    ///
+    /// # Errors
+    ///
+    /// As [`LeaseHandle::acquire`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`LeaseHandle::acquire`].
+    pub fn acquire(
+        &self,
+        key: &K,
+        request: impl Into<LeaseRequest>,
+    ) -> Result<OwnedLease<K, V, C>, AcquireError>
+    where
+        V: Default,
+    {
+        let slot = self.slot_or(key, V::default)?;
+        outcome(acquire_in_turn(&slot, request.into(), None).get())
+    }
+
+    /// Takes `key` as [`LeaseHandle::acquire_async`] does, through the index.
+    pub fn acquire_async(
+        &self,
+        key: &K,
+        request: impl Into<LeaseRequest>,
+    ) -> Eventual<OwnedLease<K, V, C>, AcquireError>
+    where
+        V: Default,
+    {
+        match self.slot_or(key, V::default) {
+            Ok(slot) => acquire_in_turn(&slot, request.into(), None),
+            Err(why) => failed(why),
+        }
+    }
+
+    /// A session: one deadline, `ttl` from now, for as many leases as are taken in it.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::TtlOutOfRange`].
+    pub fn session(&self, ttl: Duration) -> Result<Session<K, V, C>, AcquireError> {
+        Ok(Session::new(self.core.clone(), self.core.deadline(ttl)?))
+    }
+
+    /// A heartbeat: a thread of its own, started at first use, that renews leases of this table while
+    /// their holders get on.
+    #[must_use]
+    pub fn heartbeat(&self) -> Heartbeat<K, V, C> {
+        Heartbeat::new(self.core.clone())
+    }
+
     /// The published value of `key` and who holds it; `None` if it is not there. Never waits for an
     /// owner.
     #[must_use]
@@ -333,10 +391,12 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
 
     /// Whether the term of `word` is over; if so, it was made so, or the word has moved.
     fn over(&self, slot: &Slot<K, V, C>, word: Word) -> bool {
-        if !matches!(word.state(), State::Held | State::Pending) || !self.core.may_take_over(word) {
+        if !matches!(word.state(), State::Held | State::Pending)
+            || !self.core.may_take_over(slot, word)
+        {
             return false;
         }
-        let _ = self.core.end(slot, word, Ended::Expired, None);
+        let _ = self.core.end_late(slot, word);
         true
     }
 
@@ -352,7 +412,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
             State::Free | State::Gone => return (LeaseState::Free, token, Duration::ZERO, None),
         };
         let owner = token.and_then(|token| self.core.index.owner(&slot.key, token));
-        (state, token, self.core.ticks.until(word.tick()), owner)
+        (state, token, self.core.ticks.until(self.core.deadline_of(slot, word)), owner)
     }
 
     /// Ends the grant with the token that the caller *observed*, and no other. The owner's guard says
@@ -445,15 +505,21 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
                         continue;
                     }
                     return Err(RemoveError::Held {
-                        retry_after: self.core.ticks.retry_after(word.tick()),
+                        retry_after: self
+                            .core
+                            .ticks
+                            .retry_after(self.core.deadline_of(&slot, word)),
                         token: slot.token(word),
                     });
                 }
                 State::Free => {}
             }
             let latest = slot.base.saturating_add(word.epoch());
-            if self.core.index.remove(&slot, word, latest) {
+            if let Some(annex) = self.core.index.remove(&slot, word, latest) {
                 let token = FencingToken::new(latest);
+                if let Some(annex) = annex {
+                    self.core.removed(annex, &AcquireError::NoSuchKey);
+                }
                 if let (Some(token), true) = (token, self.core.events.are_heard()) {
                     self.core.tell(&slot, token, LeaseEventKind::Removed, None, None);
                 }
@@ -501,7 +567,10 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
 
     /// Closes the table: every key is removed, every lease lost, and nothing is granted any more.
     pub fn close(&self) {
-        self.core.index.close();
+        for annex in self.core.index.close() {
+            self.core.removed(annex, &AcquireError::Closed);
+        }
+        self.core.keeper.stop();
     }
 }
 

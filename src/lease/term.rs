@@ -33,7 +33,7 @@ pub(super) struct Term<V> {
 }
 
 /// A publication that was made.
-pub(super) struct Published<K, V, C> {
+pub(super) struct Published<K: LeaseKey, V: LeaseValue, C: Clock> {
     /// The slot that the key moved to.
     pub(super) moved: Option<SlotRef<K, V, C>>,
 }
@@ -41,7 +41,11 @@ pub(super) struct Published<K, V, C> {
 impl<V: LeaseValue> Term<V> {
     /// The term of a grant in `slot`.
     #[inline]
-    pub(super) fn new<K, C>(slot: &Slot<K, V, C>, word: Word, sharing: Option<(V, u64)>) -> Self {
+    pub(super) fn new<K: LeaseKey, C: Clock>(
+        slot: &Slot<K, V, C>,
+        word: Word,
+        sharing: Option<(V, u64)>,
+    ) -> Self {
         let at = word.index();
         let (copy, version, sharing) = match sharing {
             Some((value, version)) => (Some(value), version, true),
@@ -63,7 +67,7 @@ impl<V: LeaseValue> Term<V> {
     }
 
     #[inline]
-    pub(super) fn token<K, C>(&self, slot: &Slot<K, V, C>) -> FencingToken {
+    pub(super) fn token<K: LeaseKey, C: Clock>(&self, slot: &Slot<K, V, C>) -> FencingToken {
         FencingToken::of(slot.base, self.epoch)
     }
 
@@ -73,7 +77,7 @@ impl<V: LeaseValue> Term<V> {
 
     /// The draft, or else the value.
     #[inline]
-    pub(super) fn value<'s, K, C>(&'s self, slot: &'s Slot<K, V, C>) -> &'s V {
+    pub(super) fn value<'s, K: LeaseKey, C: Clock>(&'s self, slot: &'s Slot<K, V, C>) -> &'s V {
         match (&self.draft, &self.copy) {
             (Some(value), _) | (None, Some(value)) => value,
             // SAFETY: this guard's term was granted in this slot, or moved to it, with `at` current;
@@ -83,7 +87,7 @@ impl<V: LeaseValue> Term<V> {
     }
 
     /// The draft, made from the value at the first call.
-    pub(super) fn value_mut<K, C>(&mut self, slot: &Slot<K, V, C>) -> &mut V {
+    pub(super) fn value_mut<K: LeaseKey, C: Clock>(&mut self, slot: &Slot<K, V, C>) -> &mut V {
         if self.draft.is_none() {
             self.draft = Some(self.value(slot).clone());
         }
@@ -131,11 +135,11 @@ impl<V: LeaseValue> Term<V> {
         }
         let ticks = &slot.core.ticks;
         match slot.core.standing(slot, self.epoch) {
-            Ok(Standing::Held(word)) => ticks.until(word.tick()),
+            Ok(Standing::Held(word)) => ticks.until(slot.core.deadline_of(slot, word)),
             Ok(Standing::Moved(now)) => {
                 let word = now.word.load();
                 if now.token(word) == self.token(slot) && word.state() == State::Held {
-                    ticks.until(word.tick())
+                    ticks.until(now.core.deadline_of(&now, word))
                 } else {
                     Duration::ZERO
                 }
@@ -274,7 +278,7 @@ impl<V: LeaseValue> Term<V> {
         let word = pinned.word();
         if word.epoch() != self.epoch
             || word.state() != State::Held
-            || !core.ticks.is_before(word.tick())
+            || core.is_over_for_holder(slot, word)
         {
             return Ok(None);
         }
@@ -435,7 +439,10 @@ impl<V: LeaseValue> Term<V> {
     }
 
     /// The term of a fresh grant.
-    pub(super) fn of<K, C>(slot: &Slot<K, V, C>, granted: Granted<K, V, C>) -> Self {
+    pub(super) fn of<K: LeaseKey, C: Clock>(
+        slot: &Slot<K, V, C>,
+        granted: Granted<K, V, C>,
+    ) -> Self {
         Self::new(slot, granted.word, granted.sharing)
     }
 }

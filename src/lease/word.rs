@@ -234,6 +234,13 @@ impl WordCell {
         Word(self.0.load(Ordering::Relaxed))
     }
 
+    /// The word now, by a step that has its place in the order of all changes.
+    pub(super) fn touch(&self) -> Word {
+        // ORDERING: AcqRel: Release publishes the annex's flag to the exchange that ends a term after
+        // this; Acquire sees what the one before it wrote.
+        Word(self.0.fetch_or(0, Ordering::AcqRel))
+    }
+
     /// The one way a word changes.
     #[inline]
     pub(super) fn swap_if(&self, seen: Word, next: Word) -> bool {

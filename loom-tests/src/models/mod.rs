@@ -4,6 +4,7 @@ use crate::harness::Model;
 
 pub mod clock;
 pub mod lease;
+pub mod lease_wait;
 pub mod lock;
 pub mod promise;
 pub mod runtime;
@@ -18,6 +19,7 @@ pub fn all() -> Vec<Model> {
     [
         clock::MODELS,
         lease::MODELS,
+        lease_wait::MODELS,
         lock::MODELS,
         promise::MODELS,
         runtime::MODELS,

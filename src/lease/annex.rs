@@ -1,0 +1,105 @@
+//! What only few keys have, and no slot has room for: labels, waiters, a session, people who want to
+//! know when a lease is lost.
+//!
+//! It lies beside the key's slot in its shard, under the shard's lock. A slot with an annex has a flag
+//! that says so, which whoever ends a term looks at: one load of the line that it has just written.
+
+use core::convert::Infallible;
+use std::collections::VecDeque;
+
+use super::error::Lost;
+use super::request::Note;
+use super::session::Deadline;
+use super::waiting::Waiter;
+use super::{FencingToken, LeaseKey, LeaseValue};
+use crate::clock::Clock;
+use crate::promise::Promise;
+use crate::sync::Arc;
+
+/// Told when a lease is over.
+pub(super) type Watcher = Promise<Lost, Infallible>;
+
+/// A key's annex.
+pub(super) struct Annex<K: LeaseKey, V: LeaseValue, C: Clock> {
+    /// The labels of a grant. Those of an earlier one may linger until the next one ends; they are
+    /// never mistaken for a later one's.
+    pub(super) note: Option<(FencingToken, Note)>,
+    /// The session that has the deadline of a grant.
+    pub(super) session: Option<(FencingToken, Arc<Deadline>)>,
+    /// Who wants to know when a grant is over.
+    pub(super) watchers: Vec<(FencingToken, Watcher)>,
+    /// Who waits for the key, in order.
+    pub(super) queue: VecDeque<Waiter<K, V, C>>,
+    /// For the next waiter.
+    pub(super) next_ticket: u64,
+    /// The deadline at which the keeper will look at the key for them.
+    pub(super) watched_until: Option<u64>,
+}
+
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Default for Annex<K, V, C> {
+    fn default() -> Self {
+        Self {
+            note: None,
+            session: None,
+            watchers: Vec::new(),
+            queue: VecDeque::new(),
+            next_ticket: 0,
+            watched_until: None,
+        }
+    }
+}
+
+/// What a term leaves behind when it ends.
+pub(super) struct Leftovers {
+    pub(super) note: Option<Note>,
+    pub(super) watchers: Vec<(FencingToken, Watcher)>,
+    /// Whether somebody waits for the key.
+    pub(super) awaited: bool,
+}
+
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Annex<K, V, C> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.note.is_none()
+            && self.session.is_none()
+            && self.watchers.is_empty()
+            && self.queue.is_empty()
+    }
+
+    /// Takes out, to be dropped outside the lock, whoever `has_given_up`.
+    pub(super) fn forget_cancelled(
+        &mut self,
+        has_given_up: impl Fn(&Waiter<K, V, C>) -> bool,
+    ) -> Vec<Waiter<K, V, C>> {
+        let mut gone = Vec::new();
+        if self.queue.len() < 16 {
+            return gone;
+        }
+        let queue = core::mem::take(&mut self.queue);
+        for waiter in queue {
+            if has_given_up(&waiter) {
+                gone.push(waiter);
+            } else {
+                self.queue.push_back(waiter);
+            }
+        }
+        gone
+    }
+
+    /// Takes whoever watches the grant with `token`, or an earlier one.
+    pub(super) fn take_watchers(&mut self, token: FencingToken) -> Vec<(FencingToken, Watcher)> {
+        self.watchers.extract_if(.., |(of, _)| *of <= token).collect()
+    }
+
+    /// Takes what belongs to the grant with `token`, which is over, and to earlier ones.
+    pub(super) fn take_ended(&mut self, token: FencingToken) -> Leftovers {
+        let watchers = self.take_watchers(token);
+        let note = self.note.take_if(|(of, _)| *of <= token);
+        // A counter and a word: nothing foreign in its drop.
+        self.session.take_if(|(of, _)| *of <= token);
+        Leftovers {
+            note: note.filter(|(of, _)| *of == token).map(|(_, note)| note),
+            watchers,
+            awaited: !self.queue.is_empty(),
+        }
+    }
+}
