@@ -1,4 +1,7 @@
 //! Leases, where somebody waits: no wake is lost, and a closed session publishes nothing.
+//!
+//! A waiter's path goes through the shard's lock several times, so these are explored with few
+//! preemptions. With one more each, three of them passed too: 526,001, 34,310 and 22,108 executions.
 
 use loom::thread;
 
@@ -22,7 +25,7 @@ models! { "lease_wait";
     }
 
     /// The same with a commit: the waiter begins with what was committed.
-    commit_x_waiter [bound: 2] {
+    commit_x_waiter [bound: 1] {
         let Rig { table, .. } = rig::<u64>();
         let mut held = table.try_acquire(&0, TTL).unwrap();
         held.set(1);
@@ -46,7 +49,7 @@ models! { "lease_wait";
     }
 
     /// Two come to wait while the holder lets go: each has its turn.
-    release_x_two_waiters [bound: 2] {
+    release_x_two_waiters [bound: 1] {
         let Rig { table, .. } = rig::<()>();
         let held = table.try_acquire(&0, TTL).unwrap();
         let waiter = || {
@@ -83,7 +86,7 @@ models! { "lease_wait";
     }
 
     /// A waiter comes while somebody else removes the key: granted, or told.
-    remove_x_waiter [bound: 2] {
+    remove_x_waiter [bound: 1] {
         let Rig { table, .. } = rig::<()>();
         let held = table.try_acquire(&0, TTL).unwrap();
         let (handle, remover) = (table.handle(&0).unwrap(), table.clone());
