@@ -77,7 +77,8 @@
 //! | either hold → freed   | `release`         | `release`       | that the other side is through   |
 //! | asleep → pushed       | `prepare_sleep`   | `push`          | `wake_at`, PARKED                |
 //! | notified → parked     | `notify`          | `prepare_sleep` | the clock's new time, CLOSING    |
-//! | done                  | `finish`          | `is_done`       | what the driver ran and dropped  |
+//! | CLOSING → CLOSED      | `Intake::finish`  | `push`, refused | that the driver is through (D3)  |
+//! | done                  | `Shared::finish`  | `is_done`       | what the driver ran and dropped  |
 //! ```
 
 mod driver;
