@@ -275,15 +275,16 @@ impl ManualClock {
     /// Moves the clock on; it stops one nanosecond short of [`Timestamp::NEVER`].
     pub fn advance(&self, by: Duration) {
         let by = nanos_saturating(by);
-        // ORDERING: AcqRel: what the mover did before is visible to whoever reads the new time
-        // (Acquire in `now`), as a reader of a real clock would expect of its own past.
+        // ORDERING: Release: what the mover did before is visible to whoever reads the new time
+        // (Acquire in `now`), as a reader of a real clock would expect of its own past; later moves
+        // continue its release sequence. Relaxed where it fails: looked at anew.
         let mut seen = self.shared.nanos.load(Ordering::Relaxed);
         loop {
             let next = seen.saturating_add(by).min(u64::MAX - 1);
             match self.shared.nanos.compare_exchange(
                 seen,
                 next,
-                Ordering::AcqRel,
+                Ordering::Release,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => break,
@@ -295,8 +296,8 @@ impl ManualClock {
 
     /// Moves the clock on to `at`, if that lies ahead.
     pub fn advance_to(&self, at: Timestamp) {
-        // ORDERING: AcqRel, as in `advance`.
-        self.shared.nanos.fetch_max(at.0.min(u64::MAX - 1), Ordering::AcqRel);
+        // ORDERING: Release, as in `advance`.
+        self.shared.nanos.fetch_max(at.0.min(u64::MAX - 1), Ordering::Release);
         self.tell();
     }
 
@@ -321,7 +322,7 @@ impl fmt::Debug for ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        // ORDERING: Acquire: pairs with the AcqRel in `advance`.
+        // ORDERING: Acquire: pairs with the Release in `advance` and `advance_to`.
         Timestamp(self.shared.nanos.load(Ordering::Acquire))
     }
 
