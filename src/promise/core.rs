@@ -38,7 +38,7 @@ pub(crate) struct Header {
     work: Work,
     data: UnsafeCell<Data>,
     // The same two words in ordinary builds; a model's atomics cannot lie over a cell.
-    #[cfg(tenure_loom)]
+    #[cfg(any(tenure_loom, tenure_shuttle))]
     pointers: [AtomicPtr<()>; 2],
     cancel: AtomicPtr<()>,
     state: StateCell,
@@ -114,14 +114,14 @@ impl<T, E> CorePtr<T, E> {
             (&raw mut (*at.as_ptr()).header).write(Header {
                 work: Work::new(run_nothing),
                 data: UnsafeCell::new([MaybeUninit::uninit(); 2]),
-                #[cfg(tenure_loom)]
+                #[cfg(any(tenure_loom, tenure_shuttle))]
                 pointers: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
                 cancel: AtomicPtr::new(core::ptr::null_mut()),
                 state,
                 class: const { Class::of(Layout::new::<B>()) },
                 moves_node,
             });
-            #[cfg(tenure_loom)]
+            #[cfg(any(tenure_loom, tenure_shuttle))]
             (&raw mut (*at.as_ptr()).payload).write(UnsafeCell::new(MaybeUninit::uninit()));
         }
         Self(at)
@@ -184,10 +184,10 @@ impl<T, E> CorePtr<T, E> {
     /// As `state`.
     #[inline]
     unsafe fn pointer<'a>(self, index: usize) -> &'a AtomicPtr<()> {
-        #[cfg(tenure_loom)]
+        #[cfg(any(tenure_loom, tenure_shuttle))]
         // SAFETY: as in `state`.
         return unsafe { &(*self.0.as_ptr()).header.pointers[index] };
-        #[cfg(not(tenure_loom))]
+        #[cfg(not(any(tenure_loom, tenure_shuttle)))]
         // SAFETY: as in `state`; the words have a pointer's size and alignment. Where both sides may
         // look at once (a waker that is replaced while its writer reads it) both use these atomics;
         // a callback's plain bytes are only written where no waker ever was.
@@ -374,7 +374,7 @@ impl<T, E> CorePtr<T, E> {
             // ORDERING: Relaxed: sole owner.
             let node = self.cancel().load(Ordering::Relaxed);
             let class = (*self.0.as_ptr()).header.class;
-            #[cfg(tenure_loom)]
+            #[cfg(any(tenure_loom, tenure_shuttle))]
             core::ptr::drop_in_place(self.0.as_ptr());
             block::free(self.0, class);
             if !node.is_null() {
@@ -728,6 +728,6 @@ impl<T, E> CorePtr<T, E> {
 
 const _: () = {
     assert!(size_of::<Payload<(), ()>>() >= 2 * size_of::<usize>());
-    #[cfg(all(not(tenure_loom), target_pointer_width = "64"))]
+    #[cfg(all(not(any(tenure_loom, tenure_shuttle)), target_pointer_width = "64"))]
     assert!(size_of::<Core<u64, u64>>() == 64);
 };

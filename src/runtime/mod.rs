@@ -108,7 +108,7 @@ mod handle;
 mod intake;
 mod keys;
 mod members;
-#[cfg(tenure_loom)]
+#[cfg(any(tenure_loom, tenure_shuttle))]
 #[doc(hidden)]
 pub mod model;
 mod options;

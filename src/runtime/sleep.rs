@@ -164,7 +164,7 @@ impl Sleepers {
     }
 
     /// Nobody searches and nobody sleeps: what the models expect when all workers are gone.
-    #[cfg(tenure_loom)]
+    #[cfg(any(tenure_loom, tenure_shuttle))]
     pub(crate) fn is_clear(&self) -> bool {
         // ORDERING: Relaxed: asked after every thread was joined.
         self.counts.load(Ordering::Relaxed) == 0 && self.permits.load(Ordering::Relaxed) == 0

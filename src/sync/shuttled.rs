@@ -149,8 +149,21 @@ pub(crate) mod hint {
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) mod thread {
     pub(crate) use shuttle::thread::{
-        Builder, JoinHandle, current, panicking, sleep, spawn, yield_now,
+        Builder, JoinHandle, ThreadId, current, panicking, sleep, spawn, yield_now,
     };
+}
+
+pub(crate) mod barrier {
+    //! Every access is sequentially consistent here: there is nothing to order.
+
+    /// The frequent side.
+    pub(crate) fn light() {}
+
+    /// The rare side.
+    pub(crate) fn heavy() -> bool {
+        shuttle::thread::sleep(core::time::Duration::ZERO);
+        true
+    }
 }
 
 /// A plain lock for slow paths below the room `lock`. A panic inside does not poison it.
@@ -230,8 +243,7 @@ pub(crate) mod park {
         });
         if timeout.is_none() {
             shuttle::thread::park();
-            leave(ticket);
-            return Wait::Woken;
+            return if leave(ticket) { Wait::Changed } else { Wait::Woken };
         }
         for _ in 0..shuttle::rand::thread_rng().gen_range(0..10) {
             shuttle::thread::yield_now();

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crate::clock::Timestamp;
-#[cfg(not(tenure_loom))]
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 use crate::clock::{Clock, MonotonicClock};
 
 /// When a blocking call gives up, in real time. [`Deadline::NEVER`]: it does not.
@@ -26,9 +26,9 @@ pub struct Deadline(Timestamp);
 /// Real time. A model has none: there every deadline but a zero one lies ahead, and the model
 /// decides whether a timed wait fires.
 fn now() -> Timestamp {
-    #[cfg(tenure_loom)]
+    #[cfg(any(tenure_loom, tenure_shuttle))]
     let now = Timestamp::ORIGIN;
-    #[cfg(not(tenure_loom))]
+    #[cfg(not(any(tenure_loom, tenure_shuttle)))]
     let now = MonotonicClock::new().now();
     now
 }

@@ -3,6 +3,9 @@
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
+mod lock;
+mod promise;
+mod runtime;
 mod specimen;
 
 /// Tries a body under random and under PCT schedules; prints one line that tools read.
