@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use tenure::clock::ManualClock;
+use tenure::clock::{Clock, ManualClock};
 use tenure::retry::{Jitter, RetryPolicy, Stop};
 use tenure::runtime::{
     AttemptError, ConfigError, Event, JobError, Outcome, Priority, Runtime, SubmitError,
@@ -170,6 +170,41 @@ fn delays_are_those_of_the_clock() {
     assert!(job.get_timeout(Duration::from_millis(20)).is_none());
     clock.advance(Duration::from_secs(1));
     assert_eq!(job.get_timeout(LONG).expect("due").unwrap(), 2);
+}
+
+#[test]
+fn a_delayed_job_waits_for_its_time() {
+    let clock = ManualClock::new();
+    let rt = Runtime::builder().workers(1).clock(clock.clone()).build().unwrap();
+    let day = Duration::from_secs(86_400);
+    let mut late = rt.job(|_| Ok::<_, String>(1)).delay(day).submit().unwrap();
+    let never = rt.job(|_| Ok::<_, String>(2)).delay(Duration::MAX).submit().unwrap();
+    let at = clock.now().saturating_add(day / 2);
+    let mut earlier = rt.job(|_| Ok::<_, String>(3)).run_at(at).submit().unwrap();
+    let mut past = rt.job(|_| Ok::<_, String>(4)).run_at(clock.now()).submit().unwrap();
+    assert_eq!(past.get_timeout(LONG).expect("at once").unwrap(), 4);
+    clock.advance(day / 2);
+    assert_eq!(earlier.get_timeout(LONG).expect("due").unwrap(), 3);
+    assert!(late.try_get().is_none());
+    clock.advance(day / 2);
+    assert_eq!(late.get_timeout(LONG).expect("due").unwrap(), 1);
+    assert!(never.cancel());
+    assert!(matches!(never.get(), Err(JobError::Cancelled)));
+}
+
+#[test]
+fn a_delayed_job_lines_up_for_its_key_when_its_time_has_come() {
+    let clock = ManualClock::new();
+    let rt = Runtime::builder().workers(1).clock(clock.clone()).build().unwrap();
+    let mut late =
+        rt.job(|_| Ok::<_, String>(1)).key("k").delay(Duration::from_secs(5)).submit().unwrap();
+    let cancelled =
+        rt.job(|_| Ok::<_, String>(1)).key("k").delay(Duration::from_secs(5)).submit().unwrap();
+    let mut now = rt.job(|_| Ok::<_, String>(2)).key("k").submit().unwrap();
+    assert_eq!(now.get_timeout(LONG).expect("the key is free").unwrap(), 2);
+    assert!(cancelled.cancel(), "which frees no key that it does not have");
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(late.get_timeout(LONG).expect("due").unwrap(), 1);
 }
 
 #[test]

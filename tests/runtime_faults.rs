@@ -587,7 +587,7 @@ fn dropping_the_runtime_ends_its_threads_and_its_waiting_jobs() {
 
 #[test]
 fn a_submit_that_races_a_shutdown_is_refused_or_answered() {
-    for _ in 0..200 {
+    for _ in 0..50 {
         let rt = Runtime::builder().workers(1).retry(at_once(1)).build().unwrap();
         let begun = Arc::new(AtomicBool::new(false));
         let (other, flag) = (rt.clone(), Arc::clone(&begun));

@@ -20,6 +20,8 @@ type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// Settings, checked.
 pub(crate) struct Config {
+    pub(crate) workers: usize,
+    pub(crate) max_spares: usize,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) retry: RetryPolicy,
     pub(crate) seed: u64,
@@ -54,6 +56,7 @@ impl fmt::Debug for Config {
 /// | [`capacity`](Self::capacity) | none |
 /// | [`dead_letters`](Self::dead_letters) | 1024 |
 /// | [`max_stuck_workers`](Self::max_stuck_workers) | 64 |
+/// | [`max_spares`](Self::max_spares) | 64 |
 /// | [`thread_name`](Self::thread_name) | `tenure` |
 /// | [`stack_size`](Self::stack_size) | the system's |
 #[derive(Clone)]
@@ -67,6 +70,7 @@ pub struct Builder {
     capacity: Option<usize>,
     dead_letters: usize,
     max_stuck_workers: usize,
+    max_spares: usize,
     thread_name: String,
     stack_size: Option<usize>,
     on_start: Option<Hook>,
@@ -86,6 +90,7 @@ impl Builder {
             capacity: None,
             dead_letters: 1024,
             max_stuck_workers: 64,
+            max_spares: 64,
             thread_name: "tenure".into(),
             stack_size: None,
             on_start: None,
@@ -150,6 +155,15 @@ impl Builder {
         self
     }
 
+    /// How many stand-ins may run while workers wait for other jobs or are in
+    /// [`blocking`](super::blocking) sections. Beyond it the pool runs with fewer, and a wait that
+    /// nobody could end is refused ([`JobError::WouldDeadlock`](super::JobError::WouldDeadlock)).
+    /// Defaults to 64.
+    pub fn max_spares(mut self, workers: usize) -> Self {
+        self.max_spares = workers;
+        self
+    }
+
     /// What threads are called: this, a dash and a number. A NUL in it ends it. Defaults to `tenure`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
@@ -207,6 +221,8 @@ impl Builder {
             return Err(ConfigError::Capacity);
         }
         let config = Config {
+            workers,
+            max_spares: self.max_spares,
             attempt_timeout: self.attempt_timeout,
             retry: self.retry,
             seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),

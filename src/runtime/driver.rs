@@ -119,11 +119,7 @@ impl Driver {
 
     fn fire(&mut self, now: Timestamp) {
         while let Some((job, epoch)) = self.wheel.expire(now) {
-            if job.state.fire(epoch) {
-                self.shared.push(job);
-            } else {
-                self.shared.stale(&job, None);
-            }
+            self.shared.fire(job, epoch);
         }
     }
 

@@ -12,7 +12,7 @@ use super::cell::{Handle, contained};
 use super::error::JobError;
 use super::options::JobId;
 use super::state::{Cancel, State};
-use super::worker;
+use super::{waiting, worker};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Wait, park};
 
@@ -88,7 +88,9 @@ impl<T> JobHandle<T> {
     /// [`JobError`] says why there is no value.
     ///
     /// # Blocking
-    /// Until the job is over. Inside a job, a job that has not begun yet is run right here.
+    /// Until the job is over. Inside a job, a job that has not begun yet is run right here; for one
+    /// that has, a stand-in takes this worker's place in the pool meanwhile. If there can be none, and
+    /// all workers wait like this, the answer is [`JobError::WouldDeadlock`].
     pub fn get(mut self) -> Result<T, JobError> {
         loop {
             if let Some(result) = self.get_within(None) {
@@ -124,9 +126,18 @@ impl<T> JobHandle<T> {
         if !self.leave(alarm.clone().into()) {
             return self.try_get();
         }
-        alarm.wait(timeout, || self.is_finished());
+        let awaited = self.handle.job().state.peek().state();
+        let waited = waiting::while_waiting(awaited, || {
+            alarm.wait(timeout, || self.is_finished());
+        });
         self.fetch_back();
-        self.try_get()
+        match (self.try_get(), waited) {
+            (Some(result), _) => Some(result),
+            (None, Ok(())) => None,
+            // With a limit it may be tried again: time, or another thread, may change things.
+            (None, Err(_)) if timeout.is_some() => None,
+            (None, Err(refused)) => Some(Err(refused)),
+        }
     }
 
     /// Leaves a waker; an older one goes. False: the job is over.

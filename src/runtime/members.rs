@@ -141,6 +141,10 @@ impl Member {
         self.standing() == REPLACED
     }
 
+    fn is_active(&self) -> bool {
+        self.standing() == ACTIVE
+    }
+
     pub(crate) fn is_stuck(&self) -> bool {
         matches!(self.standing(), REPLACED | MISSED)
     }
@@ -238,6 +242,27 @@ impl Members {
             self.leave_active();
         }
         active
+    }
+
+    /// Takes a worker out that is one too many: more than `needed` are active. True: it is out.
+    pub(crate) fn step_down(&self, member: &Member, needed: usize) -> bool {
+        // ORDERING: Relaxed: a stale value fails the exchange.
+        let mut seen = self.active.load(Ordering::Relaxed);
+        loop {
+            if seen <= needed || !member.is_active() {
+                return false;
+            }
+            // ORDERING: AcqRel: see `leave_active`.
+            match self.active.compare_exchange(seen, seen - 1, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        // It is idle, so nobody calls it stuck, and it is counted out by now.
+        let out = member.leave(ACTIVE, GONE);
+        debug_assert!(out);
+        true
     }
 
     fn leave_active(&self) {

@@ -68,7 +68,7 @@
 //!
 //! | state | who holds the job | who may leave it |
 //! |---|---|---|
-//! | Scheduled, Backoff | the driver's timer | the timer made for this epoch, cancel |
+//! | Scheduled, Backoff | the driver's timer | the timer made for this epoch (a job with a key goes from Scheduled to Suspended), cancel |
 //! | Ready | a queue entry | the worker that takes it, cancel |
 //! | Suspended | its key's queue | the key's last owner, cancel |
 //! | Leased | the attempt with this epoch | that attempt, the driver's rescue |
@@ -122,6 +122,7 @@ mod sleep;
 mod state;
 mod stats;
 mod submit;
+mod waiting;
 mod worker;
 
 /// Any error a job may return.
@@ -140,3 +141,4 @@ pub use runtime::Runtime;
 pub use shutdown::{Abandoned, ShutdownReport};
 pub use stats::Stats;
 pub use submit::{Job, OneAttempt, Retried, SubmitManyError};
+pub use waiting::blocking;

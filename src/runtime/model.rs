@@ -16,7 +16,7 @@ use super::options::{JobId, Priority};
 use super::seat::Seat;
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
-use super::state::{Cancel, Ended, Lost, Start, State, StateCell, Then};
+use super::state::{Cancel, Ended, Fired, Lost, Start, State, StateCell, Then};
 use crate::clock::Timestamp;
 use crate::lease::FencingToken;
 use crate::retry::Stop;
@@ -111,7 +111,7 @@ impl Job {
             let then = if attempt < most { Then::Retry } else { Then::Die };
             match self.0.state.fail(epoch, then) {
                 Lost::Backoff { epoch } => {
-                    if !self.0.state.fire(epoch) {
+                    if self.0.state.fire(epoch, false) != Fired::Ready {
                         return End::Nothing;
                     }
                 }
@@ -144,13 +144,7 @@ impl Job {
         let attempts = u32::from(self.0.state.peek().attempts()) + 1;
         let then = if attempts < most { Then::Retry } else { Then::Die };
         match self.0.state.rescue(epoch, then, force) {
-            Lost::Backoff { epoch } => {
-                if self.0.state.fire(epoch) {
-                    self.drive(most)
-                } else {
-                    End::Nothing
-                }
-            }
+            Lost::Backoff { epoch } => self.fire(epoch, most),
             Lost::Dying => {
                 self.bury(false);
                 End::Dead
@@ -177,7 +171,10 @@ impl Job {
 
     /// As a timer made for this epoch; runs the job if it became Ready.
     pub fn fire(&self, epoch: u32, most: u32) -> End {
-        if self.0.state.fire(epoch) { self.drive(most) } else { End::Nothing }
+        match self.0.state.fire(epoch, false) {
+            Fired::Ready => self.drive(most),
+            Fired::InLine | Fired::Stale => End::Nothing,
+        }
     }
 
     /// As the key's last owner; runs the job if it became Ready.

@@ -18,8 +18,9 @@ use super::members::{Member, Members};
 use super::options::{JobId, Priority};
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
-use super::state::{Cancel, Ended, State, Word};
+use super::state::{Cancel, Ended, Fired, State, Word};
 use super::stats::{Count, Counters, Stats};
+use super::waiting::HeldUp;
 use super::worker;
 use crate::clock::{AdvanceListener, Clock, Timestamp};
 use crate::retry::{Decision, Stop};
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) members: Members,
     pub(crate) intake: Intake<Arming>,
     pub(crate) bell: CachePadded<Bell>,
+    pub(crate) held_up: CachePadded<HeldUp>,
     pub(crate) keys: Keys,
     pub(crate) subscribers: Subscribers,
     pub(crate) counters: CachePadded<Counters>,
@@ -66,6 +68,7 @@ impl Shared {
             members: Members::new(),
             intake: Intake::new(),
             bell: CachePadded::new(Bell::new()),
+            held_up: CachePadded::new(HeldUp::new()),
             keys: Keys::new(Arc::clone(&clock)),
             subscribers,
             counters: CachePadded::new(Counters::new()),
@@ -141,12 +144,7 @@ impl Shared {
     /// Has the driver fire `epoch` after `delay`. The job is in Backoff or Scheduled.
     pub(crate) fn arm(&self, job: JobRef, epoch: u32, delay: Duration) {
         if delay.is_zero() {
-            if job.state.fire(epoch) {
-                self.push(job);
-            } else {
-                self.stale(&job, None);
-            }
-            return;
+            return self.fire(job, epoch);
         }
         let at = self.clock.now().saturating_add(delay);
         self.intake.push(Arming { job, epoch, at });
@@ -154,6 +152,16 @@ impl Shared {
         self.bell.ring_for(at);
         if self.closing.has_begun() {
             self.sweep_intake();
+        }
+    }
+
+    /// A timer is due.
+    pub(crate) fn fire(&self, job: JobRef, epoch: u32) {
+        let serial = job.options.as_ref().and_then(|o| o.serial.as_ref());
+        match job.state.fire(epoch, serial.is_some()) {
+            Fired::Ready => self.push(job),
+            Fired::InLine => self.take_in(job),
+            Fired::Stale => self.stale(&job, None),
         }
     }
 
@@ -323,8 +331,7 @@ impl Shared {
     /// A handle made the job's word Cancelled, out of this state, and has cleaned up.
     pub(crate) fn cancelled_by_handle(&self, job: &JobRef, from: State) {
         self.count_cancelled(job, None);
-        // One that still waited in line does not have its key.
-        if from == State::Suspended {
+        if !from.has_its_key() {
             return;
         }
         if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
@@ -380,8 +387,7 @@ impl Shared {
         match job.state.cancel(true) {
             Cancel::Now { from, ended } => {
                 self.count_cancelled(job, None);
-                if from == State::Suspended {
-                    // It waits in line; the key is not its own.
+                if !from.has_its_key() {
                     // SAFETY: `ended` is from this job's word, in this thread, used once.
                     if let Some(waker) = unsafe { job.clean_up(ended) } {
                         self.contained("waker", move || waker.wake());

@@ -72,6 +72,11 @@ impl State {
         }
     }
 
+    /// Whether a job with a key owns it in this state. (One without counts as an owner of nothing.)
+    pub(crate) const fn has_its_key(self) -> bool {
+        !matches!(self, Self::Scheduled | Self::Suspended)
+    }
+
     /// Whether nothing leads out of it.
     pub(crate) const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Dead | Self::Cancelled)
@@ -244,6 +249,18 @@ pub(crate) enum Lost {
     Fenced,
 }
 
+/// What became of a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Fired {
+    /// Ready now: push an entry.
+    Ready,
+    /// Suspended now: ask for its key.
+    InLine,
+    /// It was made for an epoch that is over.
+    Stale,
+}
+
 /// What became of a request to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -408,15 +425,23 @@ impl StateCell {
         }
     }
 
-    /// A timer made for `epoch` fired. True: Ready now, push an entry.
-    #[must_use]
-    pub(crate) fn fire(&self, epoch: u32) -> bool {
+    /// A timer made for `epoch` fired. `keyed`: a job that has not begun lines up for its key.
+    pub(crate) fn fire(&self, epoch: u32, keyed: bool) -> Fired {
         // ORDERING: Relaxed: an RMW carries on the release sequence that `fail` began.
-        self.update(Ordering::Relaxed, |w| {
-            (w.is(State::Backoff, epoch) || w.is(State::Scheduled, epoch))
-                .then_some(w.to(State::Ready))
-        })
-        .is_ok()
+        let moved = self.update(Ordering::Relaxed, |w| {
+            if w.is(State::Backoff, epoch) || (w.is(State::Scheduled, epoch) && !keyed) {
+                Some(w.to(State::Ready))
+            } else if w.is(State::Scheduled, epoch) {
+                Some(w.to(State::Suspended))
+            } else {
+                None
+            }
+        });
+        match moved {
+            Ok(w) if w.state() == State::Ready => Fired::Ready,
+            Ok(_) => Fired::InLine,
+            Err(_) => Fired::Stale,
+        }
     }
 
     /// What it waited for has come. True: Ready now, push an entry.
@@ -563,9 +588,9 @@ mod tests {
         assert_eq!(word.start(), Start::Run { epoch: 1, attempt: 1 });
         assert!(word.is_current(1));
         assert_eq!(word.fail(1, Then::Retry), Lost::Backoff { epoch: 1 });
-        assert!(!word.fire(0), "a timer of another epoch");
-        assert!(word.fire(1));
-        assert!(!word.fire(1));
+        assert_eq!(word.fire(0, false), Fired::Stale, "a timer of another epoch");
+        assert_eq!(word.fire(1, true), Fired::Ready);
+        assert_eq!(word.fire(1, false), Fired::Stale);
         assert_eq!(word.start(), Start::Run { epoch: 2, attempt: 2 });
         assert_eq!(word.complete(1), Claim::Fenced);
         assert_eq!(word.complete(2), Claim::Claimed);
@@ -584,7 +609,7 @@ mod tests {
         assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
         assert_eq!(word.rescue(1, Then::Retry, false), Lost::Fenced);
         assert!(!word.heartbeat(1));
-        assert!(word.fire(2));
+        assert_eq!(word.fire(2, false), Fired::Ready);
         assert_eq!(word.start(), Start::Run { epoch: 3, attempt: 2 });
         assert_eq!(word.rescue(3, Then::Die, true), Lost::Dying);
         let ended = word.publish(State::Dead, false);
@@ -601,7 +626,7 @@ mod tests {
         for runner in 0..MAX_RUNNERS {
             let Start::Run { epoch, .. } = word.start() else { panic!("runner {runner}") };
             let Lost::Backoff { epoch } = word.rescue(epoch, Then::Retry, false) else { panic!() };
-            assert!(word.fire(epoch));
+            assert_eq!(word.fire(epoch, false), Fired::Ready);
         }
         assert_eq!(word.start(), Start::UsedUp);
     }
@@ -611,6 +636,15 @@ mod tests {
         let mut word = Word(State::Leased as u64 | ATTEMPT_MASK);
         word = word.attempt_ended();
         assert_eq!((word.attempts(), word.epoch()), (u16::MAX, 0));
+    }
+
+    #[test]
+    fn a_scheduled_job_lines_up_for_its_key_or_is_ready() {
+        assert_eq!(StateCell::new(State::Scheduled).fire(0, false), Fired::Ready);
+        let word = StateCell::new(State::Scheduled);
+        assert_eq!(word.fire(0, true), Fired::InLine);
+        assert_eq!(word.fire(0, true), Fired::Stale);
+        assert!(word.resume());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::options::{JobKey, Options, Priority};
 use super::outcome::IntoOutcome;
 use super::shared::Shared;
 use super::state::{State, StateCell};
+use crate::clock::{Clock, Timestamp};
 use crate::retry::RetryPolicy;
 
 /// Marks a [`Job`] that may be tried again.
@@ -31,6 +32,7 @@ pub struct Job<'r, F, Kind> {
     shared: &'r Arc<Shared>,
     closure: F,
     priority: Priority,
+    delay: Duration,
     options: Options,
     /// Whether anything was said that needs a place of its own.
     special: bool,
@@ -44,6 +46,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
             shared,
             closure,
             priority: Priority::Normal,
+            delay: Duration::ZERO,
             options,
             special: false,
             kind: PhantomData,
@@ -73,6 +76,20 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         self
     }
 
+    /// How long it waits before it is queued (or lines up for its key), by the runtime's clock. One
+    /// that is longer than the clock's range is for ever: until it is cancelled. Defaults to zero.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// When it is queued (or lines up for its key), by the runtime's clock. A time that has passed is
+    /// now; [`Timestamp::NEVER`] is never. Defaults to now.
+    pub fn run_at(mut self, at: Timestamp) -> Self {
+        self.delay = at.saturating_since(self.shared.clock.now());
+        self
+    }
+
     /// How long an attempt may run without a heartbeat; zero counts as one nanosecond. Defaults to
     /// the runtime's.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
@@ -92,7 +109,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         self,
         body: impl FnOnce(F) -> B,
     ) -> Result<JobHandle<B::Value>, SubmitError<F>> {
-        let Self { shared, closure, priority, mut options, special, .. } = self;
+        let Self { shared, closure, priority, delay, mut options, special, .. } = self;
         if shared.closing.has_begun() {
             return Err(SubmitError::Closed(closure));
         }
@@ -104,10 +121,18 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
             Box::new(options)
         });
         let keyed = options.as_ref().is_some_and(|o| o.serial.is_some());
-        let first = if keyed { State::Suspended } else { State::Ready };
+        let first = match (delay.is_zero(), keyed) {
+            (false, _) => State::Scheduled,
+            (true, true) => State::Suspended,
+            (true, false) => State::Ready,
+        };
         let (job, handle) =
             JobRef::new(body(closure), StateCell::new(first), shared.next_id(), priority, options);
-        shared.take_in(job);
+        if delay.is_zero() {
+            shared.take_in(job);
+        } else {
+            shared.arm(job, 0, delay);
+        }
         Ok(JobHandle::new(handle))
     }
 }
@@ -225,7 +250,7 @@ impl<F, Kind> fmt::Debug for Job<'_, F, Kind> {
 
 impl Shared {
     /// A new job: Ready, or Suspended if it has a key.
-    fn take_in(&self, job: JobRef) {
+    pub(crate) fn take_in(&self, job: JobRef) {
         let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) else {
             return self.push(job);
         };

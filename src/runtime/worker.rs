@@ -145,12 +145,17 @@ impl Local {
         }
         let sleepers = &self.shared.sleepers;
         sleepers.begin_search();
+        let mut surplus = false;
         let found = loop {
             if self.shared.closing.has_begun() {
                 break None;
             }
             if let Some(job) = self.search() {
                 break Some(job);
+            }
+            if self.is_surplus() {
+                surplus = true;
+                break None;
             }
             self.member.counters.parks.own();
             sleepers.sleep(|| self.has_work() || self.shared.closing.has_begun());
@@ -160,7 +165,7 @@ impl Local {
             self.run(job);
             return self.come_back();
         }
-        true
+        !surplus
     }
 
     /// After a job: is the thread still wanted?

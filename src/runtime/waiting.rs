@@ -1,0 +1,141 @@
+//! Waiting inside a job: who runs the others meanwhile, and when nobody can.
+//!
+//! A worker that waits for another job first runs that job itself, if it has not begun: so a parent
+//! and its children need one thread, however deep. If the job is elsewhere (running, waiting for a
+//! retry or for its key), the worker blocks; so that the pool does not run out of workers, a *stand-in*
+//! joins it, up to a bound. A stand-in is a worker like any other, and leaves when it is not needed any
+//! more. The same for [`blocking`](super::blocking) sections.
+//!
+//! Other jobs are never run on top of a waiting one: one of them could wait for what is below it on
+//! the stack.
+//!
+//! | word | counts | read by |
+//! |---|---|---|
+//! | blocked | workers that wait or are in a blocking section | stand-ins, when they are idle |
+//! | waiting | of those, the ones that wait for jobs | who is about to be the last one |
+
+use std::sync::Arc;
+
+use super::error::JobError;
+use super::shared::Shared;
+use super::state::State;
+use super::worker::{self, Local};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many workers are held up. See the [file's docs](self).
+#[derive(Debug)]
+pub(crate) struct HeldUp {
+    blocked: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+impl HeldUp {
+    pub(crate) fn new() -> Self {
+        Self { blocked: AtomicUsize::new(0), waiting: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn blocked(&self) -> usize {
+        // ORDERING: Relaxed: a number to size the pool by; who is wrong by one corrects it at the next
+        // look.
+        self.blocked.load(Ordering::Relaxed)
+    }
+}
+
+/// While it lives, its worker counts as held up.
+pub(super) struct Held<'a> {
+    shared: &'a Shared,
+    waits: bool,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed: see `HeldUp::blocked`.
+        let blocked = self.shared.held_up.blocked.fetch_sub(1, Ordering::Relaxed) - 1;
+        if self.waits {
+            // ORDERING: Relaxed: see `hold`.
+            self.shared.held_up.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        let needed = self.shared.config.workers.saturating_add(blocked);
+        if self.shared.members.active() > needed {
+            // A stand-in that sleeps would not find out.
+            self.shared.sleepers.notify_all();
+        }
+    }
+}
+
+impl Local {
+    /// This worker is about to block. `awaited`: in what state the job is that it waits for, if it
+    /// is that.
+    ///
+    /// Brings a stand-in if the pool would be a worker short.
+    fn hold(&self, awaited: Option<State>) -> Result<Held<'_>, JobError> {
+        let shared: &Arc<Shared> = &self.shared;
+        let held_up = &shared.held_up;
+        // ORDERING: Relaxed: see `HeldUp::blocked`.
+        let blocked = held_up.blocked.fetch_add(1, Ordering::Relaxed) + 1;
+        let waits = awaited.is_some();
+        let waiting = if waits {
+            // ORDERING: Relaxed: of those who come together, the last one in the counter's own order
+            // sees all others.
+            held_up.waiting.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            0
+        };
+        let held = Held { shared, waits };
+        let awake = shared.members.active().saturating_sub(blocked);
+        if awake >= shared.config.workers || shared.closing.has_begun() {
+            return Ok(held);
+        }
+        let spares = shared.members.active().saturating_sub(shared.config.workers);
+        if spares < shared.config.max_spares && worker::spawn(shared).is_ok() {
+            return Ok(held);
+        }
+        // No stand-in. If every worker waits for a job, and ours needs one of them, nobody will come.
+        let needs_a_worker = !matches!(awaited, None | Some(State::Leased | State::Completing));
+        if needs_a_worker && waiting >= shared.members.active() {
+            return Err(JobError::WouldDeadlock);
+        }
+        Ok(held)
+    }
+
+    /// Whether a stand-in is one too many.
+    pub(super) fn is_surplus(&self) -> bool {
+        let shared = &*self.shared;
+        let needed = shared.config.workers.saturating_add(shared.held_up.blocked());
+        shared.members.active() > needed && shared.members.step_down(&self.member, needed)
+    }
+}
+
+/// Runs `wait`, which blocks until a job that is in state `awaited` gets on.
+pub(super) fn while_waiting<R>(awaited: State, wait: impl FnOnce() -> R) -> Result<R, JobError> {
+    worker::with_local(|local| {
+        let _held = local.map(|local| local.hold(Some(awaited))).transpose()?;
+        Ok(wait())
+    })
+}
+
+/// Marks a section of a job that blocks (on a file, a socket, a lock): meanwhile a stand-in may run
+/// other jobs, so that slow input does not hold up the pool.
+///
+/// Outside a job it just runs `section`.
+///
+/// ```
+/// use tenure::runtime::{Runtime, blocking};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let job = runtime.submit(|_| blocking(|| std::fs::read("Cargo.toml")))?;
+/// assert!(!job.get()?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// As `section` does.
+pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
+    worker::with_local(|local| {
+        // Never refused: it waits for no job.
+        let _held = local.map(|local| local.hold(None));
+        section()
+    })
+}
