@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure::clock::{Clock, ManualClock, MonotonicClock, Timestamp};
+use tenure::promise::EventualError;
 use tenure::timer::{TimerHandle, Timers};
 
 const SEC: Duration = Duration::from_secs(1);
@@ -359,6 +360,19 @@ fn many_cancelled_timers_are_cleared_up_while_the_driver_sleeps() {
     f.clock.advance(SEC);
     assert_eq!(f.next(), 1);
     assert_eq!(f.timers.stats().cancelled, 20_000);
+}
+
+#[test]
+fn a_sleep_is_ready_when_its_time_has_come_and_broken_at_the_end() {
+    let f = Fixture::new();
+    let (mut nap, night) = (f.timers.sleep::<()>(SEC), f.timers.sleep::<()>(LONG));
+    assert_eq!(f.settle(), []);
+    assert!(nap.try_get().is_none());
+    f.clock.advance(SEC);
+    assert!(nap.get().is_ok());
+    assert!(f.timers.shutdown(LONG).is_complete());
+    assert!(matches!(night.get(), Err(EventualError::Broken)));
+    assert!(matches!(f.timers.sleep::<()>(SEC).get(), Err(EventualError::Broken)));
 }
 
 #[test]

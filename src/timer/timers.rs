@@ -10,6 +10,7 @@ use super::driver::{Driver, Shared};
 use super::node::Timer;
 use super::state::Cancel;
 use crate::clock::{AdvanceListener, Clock, MonotonicClock, Timestamp};
+use crate::promise::{Eventual, promise};
 use crate::sync::atomic::Ordering;
 use crate::sync::thread;
 
@@ -117,6 +118,35 @@ impl<C: Clock> Timers<C> {
         F: FnOnce() + Send + 'static,
     {
         self.insert(self.clock.now().saturating_add(delay), callback)
+    }
+
+    /// An eventual that is ready after `delay`, by the clock. Its callbacks run on the driver.
+    ///
+    /// It ends as [`Broken`](crate::promise::EventualError::Broken) if the timers are shut down
+    /// first. Cancelling or dropping it leaves the timer where it is until it is due; what is to be
+    /// taken back early is better a callback and its [`TimerHandle`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tenure::clock::MonotonicClock;
+    /// use tenure::timer::Timers;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let timers = Timers::start(MonotonicClock::new())?;
+    /// let nap = timers.sleep::<()>(Duration::from_millis(1));
+    /// assert!(nap.map(|()| "awake").get().is_ok_and(|said| said == "awake"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sleep<E: Send + 'static>(&self, delay: Duration) -> Eventual<(), E> {
+        let (promise, eventual) = promise();
+        let ready = move || {
+            // Refused if nobody waits any more.
+            let _ = promise.set(());
+        };
+        // Refused, the callback goes and takes the promise with it: broken.
+        drop(self.after(delay, ready));
+        eventual
     }
 
     /// What the timers did so far.
