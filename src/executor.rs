@@ -52,6 +52,51 @@ impl Executor for Inline {
     }
 }
 
+/// A thread for each task. One that the system will not start rejects its task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ThreadPerTask;
+
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
+impl Executor for ThreadPerTask {
+    fn execute(&self, task: Task) -> Result<(), Task> {
+        // A failure drops the closure, and with it the task, which rejects it.
+        let _ = std::thread::Builder::new().name("tenure-task".into()).spawn(|| task.run());
+        Ok(())
+    }
+}
+
+/// The tasks run on the runtime's worker threads. One that is shutting down drops them, which rejects
+/// them.
+#[cfg(feature = "tokio")]
+impl Executor for tokio::runtime::Handle {
+    fn execute(&self, task: Task) -> Result<(), Task> {
+        drop(self.spawn(async move { task.run() }));
+        Ok(())
+    }
+}
+
+/// The tasks run on the pool's threads.
+#[cfg(feature = "rayon")]
+impl Executor for rayon_core::ThreadPool {
+    fn execute(&self, task: Task) -> Result<(), Task> {
+        self.spawn(|| task.run());
+        Ok(())
+    }
+}
+
+/// Rayon's global pool.
+#[cfg(feature = "rayon")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RayonGlobal;
+
+#[cfg(feature = "rayon")]
+impl Executor for RayonGlobal {
+    fn execute(&self, task: Task) -> Result<(), Task> {
+        rayon_core::spawn(|| task.run());
+        Ok(())
+    }
+}
+
 impl<X: Executor + ?Sized> Executor for &X {
     fn execute(&self, task: Task) -> Result<(), Task> {
         (**self).execute(task)
@@ -140,7 +185,7 @@ unsafe fn run_boxed<F: FnOnce()>(work: NonNull<Work>, mode: Mode) -> Option<NonN
     // SAFETY: the caller owns the block; its closure is moved out before it is freed.
     let f = unsafe {
         let f = (&raw const (*at.as_ptr()).f).read();
-        #[cfg(tenure_loom)]
+        #[cfg(any(tenure_loom, tenure_shuttle))]
         core::ptr::drop_in_place(&raw mut (*at.as_ptr()).work);
         block::free(at, const { Class::of(core::alloc::Layout::new::<Boxed<F>>()) });
         f

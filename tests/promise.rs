@@ -174,7 +174,7 @@ fn the_longest_timeout_is_for_ever() {
     p.set(7).unwrap();
     assert_eq!(reader.join().unwrap().unwrap(), 7);
     let (p, mut e) = pair();
-    let reader = thread::spawn(move || e.get_deadline(tenure::clock::Timestamp::NEVER));
+    let reader = thread::spawn(move || e.get_deadline(tenure::wait::Deadline::NEVER));
     drop(p);
     assert!(matches!(reader.join().unwrap(), Err(EventualError::Broken)));
 }
@@ -182,7 +182,7 @@ fn the_longest_timeout_is_for_ever() {
 #[test]
 fn a_deadline_that_has_passed_does_not_block() {
     let (_p, mut e) = pair();
-    let past = tenure::clock::Timestamp::ORIGIN;
+    let past = tenure::wait::Deadline::after(Duration::ZERO);
     assert!(matches!(e.get_deadline(past), Err(EventualError::TimedOut)));
 }
 

@@ -1,11 +1,13 @@
 //! Memory for cores, stages and callbacks, by size class.
 //!
-//! A class is one, two or four cache lines, aligned to a line; what is larger, or more strictly
-//! aligned, comes from the allocator as it is.
+//! A class is one, two or four cache lines, aligned to a line, and comes from the
+//! [pool](super::pool); what is larger, or more strictly aligned, comes from the allocator as it is.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use std::alloc::{alloc, dealloc, handle_alloc_error};
+use std::alloc::dealloc;
+
+use super::pool;
 
 /// Where a block came from, and so where it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,9 +21,14 @@ pub(crate) enum Class {
     Four,
     /// The allocator, with the layout of what lies in it.
     Exact,
+    /// Part of something else, which is told.
+    Homed,
 }
 
 impl Class {
+    /// The classes that the pool keeps, in the order of their numbers.
+    pub(super) const POOLED: [Self; 3] = [Self::Line, Self::Two, Self::Four];
+
     /// The smallest class that holds `layout`.
     pub(crate) const fn of(layout: Layout) -> Self {
         if layout.align() > 64 {
@@ -35,17 +42,16 @@ impl Class {
         }
     }
 
-    /// The layout of a block of this class that holds `exact`.
-    const fn layout(self, exact: Layout) -> Layout {
-        let size = match self {
-            Self::Line => 64,
-            Self::Two => 128,
-            Self::Four => 256,
-            Self::Exact => return exact,
-        };
-        match Layout::from_size_align(size, 64) {
-            Ok(layout) => layout,
-            Err(_) => exact,
+    /// The layout of a pooled block of this class. `Exact` and `Homed` have none; not asked for it.
+    pub(super) const fn block_layout(self) -> Layout {
+        #[repr(align(64))]
+        struct Lines<const N: usize>(
+            #[allow(dead_code, reason = "only its size counts")] [[u8; 64]; N],
+        );
+        match self {
+            Self::Line => Layout::new::<Lines<1>>(),
+            Self::Two => Layout::new::<Lines<2>>(),
+            Self::Four | Self::Exact | Self::Homed => Layout::new::<Lines<4>>(),
         }
     }
 }
@@ -53,14 +59,15 @@ impl Class {
 /// A block for one `B`, not initialised.
 #[inline]
 pub(crate) fn allocate<B>() -> NonNull<B> {
-    let layout = const { Class::of(Layout::new::<B>()).layout(Layout::new::<B>()) };
-    if layout.size() == 0 {
-        return NonNull::dangling();
-    }
-    // SAFETY: the size is not zero.
-    match NonNull::new(unsafe { alloc(layout) }) {
-        Some(block) => block.cast(),
-        None => handle_alloc_error(layout),
+    match const { Class::of(Layout::new::<B>()) } {
+        // Not of size zero: it is too large or too aligned for a class, and what is merely too
+        // aligned is at least a line, unless empty.
+        Class::Exact if size_of::<B>() == 0 => NonNull::dangling(),
+        Class::Exact => pool::system(Layout::new::<B>()).cast(),
+        // `of` never says `Homed`.
+        class @ (Class::Line | Class::Two | Class::Four | Class::Homed) => {
+            pool::allocate(class).cast()
+        }
     }
 }
 
@@ -72,9 +79,13 @@ pub(crate) fn allocate<B>() -> NonNull<B> {
 /// nobody touches it again.
 #[inline]
 pub(crate) unsafe fn free<B>(block: NonNull<B>, class: Class) {
-    let layout = class.layout(Layout::new::<B>());
-    if layout.size() != 0 {
-        // SAFETY: the caller's promise: the same layout as in `allocate`.
-        unsafe { dealloc(block.as_ptr().cast(), layout) };
+    match class {
+        Class::Exact if size_of::<B>() == 0 => {}
+        // SAFETY: the caller's promise: the layout of `allocate`.
+        Class::Exact => unsafe { dealloc(block.as_ptr().cast(), Layout::new::<B>()) },
+        // Not ours: see `Home`.
+        Class::Homed => {}
+        // SAFETY: the caller's promise.
+        Class::Line | Class::Two | Class::Four => unsafe { pool::free(block.cast(), class) },
     }
 }

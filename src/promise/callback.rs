@@ -119,24 +119,27 @@ unsafe fn run_callback<T, E, F: FnOnce(Outcome<T, E>), const IN_SLOT: bool>(
     work: NonNull<Work>,
     mode: Mode,
 ) -> Option<NonNull<Work>> {
-    // SAFETY: the caller owns a complete core.
-    let (callback, outcome) = unsafe {
-        let core = CorePtr::<T, E>::from_work(work);
-        let callback: F = take_stored(core, IN_SLOT);
-        (callback, core.take_alone())
-    };
-    call(callback, outcome, mode);
+    guarded(|| {
+        // SAFETY: the caller owns a complete core.
+        let (callback, outcome) = unsafe {
+            let core = CorePtr::<T, E>::from_work(work);
+            let callback: F = take_stored(core, IN_SLOT);
+            (callback, core.take_alone())
+        };
+        call(callback, outcome, mode);
+    });
     None
 }
 
+#[inline(always)]
 fn call<T, E, F: FnOnce(Outcome<T, E>)>(callback: F, outcome: Outcome<T, E>, mode: Mode) {
-    guarded(|| match mode {
+    match mode {
         Mode::Run => callback(outcome),
         Mode::Reject => {
             guarded(|| drop(outcome));
             callback(Err(EventualError::Rejected));
         }
-    });
+    }
 }
 
 /// Hands a callback to its executor.
@@ -181,12 +184,14 @@ unsafe fn run_bound_callback<T, E, X, F: FnOnce(Outcome<T, E>), const IN_SLOT: b
     work: NonNull<Work>,
     mode: Mode,
 ) -> Option<NonNull<Work>> {
-    // SAFETY: the caller owns a complete core.
-    let (bound, outcome) = unsafe {
-        let core = CorePtr::<T, E>::from_work(work);
-        let bound: Bound<X, F> = take_stored(core, IN_SLOT);
-        (bound, core.take_alone())
-    };
-    call(bound.rest, outcome, mode);
+    guarded(|| {
+        // SAFETY: the caller owns a complete core.
+        let (bound, outcome) = unsafe {
+            let core = CorePtr::<T, E>::from_work(work);
+            let bound: Bound<X, F> = take_stored(core, IN_SLOT);
+            (bound, core.take_alone())
+        };
+        call(bound.rest, outcome, mode);
+    });
     None
 }

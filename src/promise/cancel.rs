@@ -17,8 +17,10 @@
 
 use core::fmt;
 use core::ptr::NonNull;
+use core::task::Waker;
 
 use crate::executor::Task;
+use crate::sync::AtomicWaker;
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use crate::sync::cell::UnsafeCell;
 
@@ -39,6 +41,9 @@ struct Node {
     refs: AtomicUsize,
     word: AtomicU32,
     hook: UnsafeCell<Option<Hook>>,
+    /// Of `poll_cancelled`: the writer registers, then looks at the word; a canceller sets the word,
+    /// then wakes.
+    waker: AtomicWaker,
 }
 
 /// A counted reference to a node.
@@ -59,6 +64,7 @@ impl NodeRef {
                 refs: AtomicUsize::new(1),
                 word: AtomicU32::new(0),
                 hook: UnsafeCell::new(None),
+                waker: AtomicWaker::new(),
             });
         }
         Self(at)
@@ -93,6 +99,17 @@ impl NodeRef {
         Some((*borrowed).clone())
     }
 
+    /// Whether the node at `at` was cancelled.
+    ///
+    /// # Safety
+    ///
+    /// As `clone_raw`, and not null.
+    pub(crate) unsafe fn peek_raw(at: *mut ()) -> bool {
+        // SAFETY: the caller's promise; the borrowed reference is not dropped.
+        let node = core::mem::ManuallyDrop::new(unsafe { Self::from_raw(at) });
+        node.as_ref().is_some_and(Self::is_cancelled)
+    }
+
     pub(crate) fn is_same(one: &Self, other: &Self) -> bool {
         one.0 == other.0
     }
@@ -112,6 +129,11 @@ impl NodeRef {
             // ORDERING: Acquire: HOOK in the old word pairs with the Release in `set_hook` (the
             // cell). Release: what happened before the request is visible to whoever sees it.
             let before = node.word.fetch_or(CANCELLED, Ordering::AcqRel);
+            if before & CANCELLED == 0
+                && let Some(waker) = node.waker.take_waker()
+            {
+                guarded(|| waker.wake());
+            }
             if before & (CANCELLED | HOOK) != HOOK {
                 return;
             }
@@ -149,6 +171,20 @@ impl NodeRef {
             Some(hook) => Err(hook),
             None => Ok(old),
         }
+    }
+
+    /// Has `waker` woken by a cancellation; or says that it was asked already.
+    ///
+    /// Only by the node's writer.
+    pub(crate) fn register(&self, waker: &Waker) -> bool {
+        self.node().waker.register_by_ref(waker);
+        self.is_cancelled()
+    }
+
+    /// Lets go of the waker, if there is one. Only by the node's writer.
+    pub(crate) fn forget_waker(&self) {
+        let waker = self.node().waker.take_waker();
+        guarded(|| drop(waker));
     }
 
     /// Takes the hook back; `None` if there is none, or if a canceller has it.
@@ -198,7 +234,9 @@ impl Drop for NodeRef {
             fence(Ordering::Acquire);
             // SAFETY: the last reference: nobody else can reach the node.
             let hook = node.hook.with_mut(|cell| unsafe { (*cell).take() });
-            // SAFETY: as above; the node's other fields need no drop, except under a model.
+            let waker = node.waker.take_waker();
+            guarded(|| drop(waker));
+            // SAFETY: as above; what needed a drop is out.
             unsafe {
                 core::ptr::drop_in_place(at.as_ptr());
                 block::free(at, const { Class::of(core::alloc::Layout::new::<Node>()) });

@@ -8,7 +8,7 @@
 //! | `data`    | the reader while SLOT is clear; the sole owner     | the writer after it saw SLOT     |
 //! | `cancel`  | either side, once, from null (a compare-exchange); the reader while attaching | either |
 //! | `payload` | the writer while there is no phase                 | the reader once there is         |
-//! | `class`, `moves_node` | nobody after construction              | anybody                          |
+//! | `about` | nobody after construction              | anybody                          |
 //!
 //! "Sole owner" is the side that saw the other's GONE bit with Acquire.
 
@@ -17,7 +17,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::NonNull;
 use core::task::Waker;
 
-use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::park;
 
@@ -25,7 +25,9 @@ use super::block::{self, Class};
 use super::cancel::NodeRef;
 use super::error::{EventualError, PanicPayload};
 use super::state::{Last, StateCell, Word};
-use super::trampoline::{Work, guarded, run_nothing};
+#[cfg(any(tenure_loom, tenure_shuttle))]
+use super::trampoline::run_nothing;
+use super::trampoline::{Work, guarded};
 
 /// What a reader gets.
 pub type Outcome<T, E> = Result<T, EventualError<E>>;
@@ -36,14 +38,23 @@ pub(crate) type Data = [MaybeUninit<usize>; 2];
 #[repr(C)]
 pub(crate) struct Header {
     work: Work,
+    // Not beside the state word: zeroed in one wide store, a load of the word alone would stall.
+    cancel: AtomicPtr<()>,
     data: UnsafeCell<Data>,
     // The same two words in ordinary builds; a model's atomics cannot lie over a cell.
     #[cfg(any(tenure_loom, tenure_shuttle))]
     pointers: [AtomicPtr<()>; 2],
-    cancel: AtomicPtr<()>,
     state: StateCell,
+    about: About,
+}
+
+/// What never changes about a core.
+#[derive(Clone, Copy)]
+#[repr(C, align(4))]
+struct About {
     class: Class,
     moves_node: bool,
+    pad: [u8; 2],
 }
 
 /// What the phase says lies here.
@@ -109,22 +120,36 @@ impl<T, E> CorePtr<T, E> {
     #[inline]
     fn allocate_as<B>(state: StateCell, moves_node: bool) -> Self {
         let at = block::allocate::<B>().cast::<Core<T, E>>();
+        let class = const { Class::of(Layout::new::<B>()) };
         // SAFETY: fresh memory that is large enough: `B` is `Core<T, E>` or begins with one.
-        unsafe {
-            (&raw mut (*at.as_ptr()).header).write(Header {
-                work: Work::new(run_nothing),
-                data: UnsafeCell::new([MaybeUninit::uninit(); 2]),
-                #[cfg(any(tenure_loom, tenure_shuttle))]
-                pointers: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
-                cancel: AtomicPtr::new(core::ptr::null_mut()),
-                state,
-                class: const { Class::of(Layout::new::<B>()) },
-                moves_node,
-            });
-            #[cfg(any(tenure_loom, tenure_shuttle))]
-            (&raw mut (*at.as_ptr()).payload).write(UnsafeCell::new(MaybeUninit::uninit()));
-        }
+        unsafe { Self::begin(at, state, class, moves_node) };
         Self(at)
+    }
+
+    /// Brings a core to life.
+    ///
+    /// # Safety
+    ///
+    /// `at` is memory for a core that nobody uses.
+    #[inline(always)]
+    unsafe fn begin(at: NonNull<Core<T, E>>, state: StateCell, class: Class, moves_node: bool) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let header = &raw mut (*at.as_ptr()).header;
+            // In ordinary builds the work, the slot and the payload are plain memory, each written
+            // before it is read. A model's cells have to come to life.
+            #[cfg(any(tenure_loom, tenure_shuttle))]
+            {
+                (&raw mut (*header).work).write(Work::new(run_nothing));
+                (&raw mut (*header).data).write(UnsafeCell::new([MaybeUninit::uninit(); 2]));
+                (&raw mut (*header).pointers)
+                    .write(core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())));
+                (&raw mut (*at.as_ptr()).payload).write(UnsafeCell::new(MaybeUninit::uninit()));
+            }
+            (&raw mut (*header).cancel).write(AtomicPtr::new(core::ptr::null_mut()));
+            (&raw mut (*header).state).write(state);
+            (&raw mut (*header).about).write(About { class, moves_node, pad: [0; 2] });
+        }
     }
 
     #[inline]
@@ -281,6 +306,7 @@ impl<T, E> CorePtr<T, E> {
     /// # Safety
     ///
     /// As `write_value`. Settle with `Last::of(&outcome)`, taken before.
+    #[inline(always)]
     pub(crate) unsafe fn write_outcome(self, outcome: Outcome<T, E>) {
         let payload = match outcome {
             Ok(value) => Payload { value: ManuallyDrop::new(value) },
@@ -298,28 +324,80 @@ impl<T, E> CorePtr<T, E> {
         unsafe { self.with_payload(|at| at.write(payload)) };
     }
 
-    /// Moves the outcome out.
+    /// Moves the outcome out, and does `then` when the payload has been read. (Not the other way
+    /// round, and not in two calls: the value stays in registers like this.)
     ///
     /// # Safety
     ///
     /// The payload is full as `last` says and the caller's to take: the reader that saw the phase
-    /// with Acquire, the sole owner, or the writer that was refused. Once.
-    #[inline]
-    pub(crate) unsafe fn take_outcome(self, last: Last) -> Outcome<T, E> {
+    /// with Acquire, the sole owner, or the writer that was refused. Once. `then` does not unwind.
+    #[inline(always)]
+    pub(crate) unsafe fn take_outcome(self, last: Last, then: impl FnOnce()) -> Outcome<T, E> {
         // SAFETY: the caller's promise: `last` says which variant was written.
         unsafe {
-            self.with_payload(|at| match last {
-                Last::Value => Ok(ManuallyDrop::take(&mut (*at).value)),
-                Last::Failed => Err(EventualError::Failed(ManuallyDrop::take(&mut (*at).error))),
-                Last::Panicked => {
-                    Err(EventualError::Panicked(ManuallyDrop::take(&mut (*at).panic)))
+            match last {
+                Last::Value => {
+                    let value = self.with_payload(|at| ManuallyDrop::take(&mut (*at).value));
+                    then();
+                    Ok(value)
                 }
-                Last::Broken => Err(EventualError::Broken),
-                Last::Cancelled => Err(EventualError::Cancelled),
-                Last::Rejected => Err(EventualError::Rejected),
-                Last::TimedOut => Err(EventualError::TimedOut),
-                Last::Taken => Err(EventualError::Taken),
-            })
+                Last::Failed => {
+                    let error = self.with_payload(|at| ManuallyDrop::take(&mut (*at).error));
+                    then();
+                    Err(EventualError::Failed(error))
+                }
+                Last::Panicked => {
+                    let panic = self.with_payload(|at| ManuallyDrop::take(&mut (*at).panic));
+                    then();
+                    Err(EventualError::Panicked(panic))
+                }
+                Last::Broken => {
+                    then();
+                    Err(EventualError::Broken)
+                }
+                Last::Cancelled => {
+                    then();
+                    Err(EventualError::Cancelled)
+                }
+                Last::Rejected => {
+                    then();
+                    Err(EventualError::Rejected)
+                }
+                Last::TimedOut => {
+                    then();
+                    Err(EventualError::TimedOut)
+                }
+                Last::Taken => {
+                    then();
+                    Err(EventualError::Taken)
+                }
+            }
+        }
+    }
+
+    /// Moves the value out.
+    ///
+    /// # Safety
+    ///
+    /// As `take_outcome`, of a `Last::Value`.
+    #[inline(always)]
+    pub(crate) unsafe fn take_value(self) -> T {
+        // SAFETY: the caller's promise.
+        unsafe { self.with_payload(|at| ManuallyDrop::take(&mut (*at).value)) }
+    }
+
+    /// Moves the value out, and frees the core.
+    ///
+    /// # Safety
+    ///
+    /// As `take_outcome`, of a `Last::Value`, by the sole owner, who gives the core up.
+    #[inline(always)]
+    pub(crate) unsafe fn take_value_alone(self) -> T {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let value = self.take_value();
+            self.free();
+            value
         }
     }
 
@@ -328,16 +406,13 @@ impl<T, E> CorePtr<T, E> {
     /// # Safety
     ///
     /// The caller is the sole owner and gives the core up; the slot is empty.
+    #[inline(always)]
     pub(crate) unsafe fn take_alone(self) -> Outcome<T, E> {
         // SAFETY: sole owner.
         unsafe {
-            let outcome = match self.state().peek().last() {
-                Some(last) => self.take_outcome(last),
-                // Not so: only complete cores run.
-                None => Err(EventualError::Broken),
-            };
-            self.free();
-            outcome
+            // Always complete: only complete cores run.
+            let last = self.state().peek().last().unwrap_or(Last::Broken);
+            self.take_outcome(last, || self.free())
         }
     }
 
@@ -373,12 +448,17 @@ impl<T, E> CorePtr<T, E> {
         unsafe {
             // ORDERING: Relaxed: sole owner.
             let node = self.cancel().load(Ordering::Relaxed);
-            let class = (*self.0.as_ptr()).header.class;
+            let class = (*self.0.as_ptr()).header.about.class;
+            if class == Class::Homed {
+                return Home::<T, E>::vacate(self, node);
+            }
+            // Nearly always what it would be by itself: then the compiler knows the list.
             #[cfg(any(tenure_loom, tenure_shuttle))]
             core::ptr::drop_in_place(self.0.as_ptr());
-            block::free(self.0, class);
+            let natural = const { Class::of(Layout::new::<Core<T, E>>()) };
+            block::free(self.0, if class == natural { natural } else { class });
             if !node.is_null() {
-                drop(NodeRef::from_raw(node));
+                drop_node(node);
             }
         }
     }
@@ -391,15 +471,15 @@ impl<T, E> CorePtr<T, E> {
     /// again.
     #[inline]
     pub(crate) unsafe fn take_and_leave(self, word: Word, last: Last) -> Outcome<T, E> {
-        // SAFETY: the phase was seen with Acquire: the payload is ours.
-        let outcome = unsafe { self.take_outcome(last) };
-        // SAFETY: we have not left before this; whoever leaves second frees (R1).
+        // SAFETY: the phase was seen with Acquire: the payload is ours. We leave when it has been
+        // read; whoever leaves second frees (R1).
         unsafe {
-            if word.writer_left() || self.state().reader_leaves().writer_left() {
-                self.free();
-            }
+            self.take_outcome(last, || {
+                if word.writer_left() || self.state().reader_leaves().writer_left() {
+                    self.free();
+                }
+            })
         }
-        outcome
     }
 
     /// The writer's end: publishes what lies in the payload and leaves.
@@ -408,15 +488,56 @@ impl<T, E> CorePtr<T, E> {
     ///
     /// Only by the writer, once; the payload is full as `last` says. Unless the answer is `Next` or
     /// `Refused`, which make the caller the sole owner, it does not touch the core again.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn settle(self, last: Last) -> Settled {
+        // SAFETY: what the caller promises is passed on.
+        unsafe {
+            match self.settle_untouched(last) {
+                Ok(()) => Settled::Delivered,
+                Err(seen) => self.settle_from(seen, last),
+            }
+        }
+    }
+
+    /// `settle` where the reader has done nothing yet; else what the word says.
+    ///
+    /// # Safety
+    ///
+    /// As `settle`; after an error go on with `settle_from`.
+    #[inline(always)]
+    pub(crate) unsafe fn settle_untouched(self, last: Last) -> Result<(), Word> {
         // SAFETY: the writer has not left.
         let state = unsafe { self.state() };
-        let mut seen = state.peek();
+        let seen = state.peek();
+        if seen.is_untouched() { state.complete_and_leave(seen, last) } else { Err(seen) }
+    }
+
+    /// # Safety
+    ///
+    /// As `settle`; `seen` was read with Acquire.
+    #[inline]
+    pub(crate) unsafe fn settle_from(self, seen: Word, last: Last) -> Settled {
+        // SAFETY: what the caller promises is passed on.
+        unsafe {
+            if seen.reader_left() && !seen.has_hook() {
+                return self.settle_alone(seen, last);
+            }
+            self.settle_past(seen, last)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As `settle`; `seen` was read with Acquire.
+    #[inline(never)]
+    unsafe fn settle_past(self, mut seen: Word, last: Last) -> Settled {
         if seen.has_hook() {
             // SAFETY: the caller's promise, passed on.
             return unsafe { self.settle_with_hook(last) };
         }
+        // SAFETY: the writer has not left.
+        let state = unsafe { self.state() };
+        let futex = core::ptr::from_ref(state.futex());
         loop {
             if seen.reader_left() {
                 // SAFETY: as said.
@@ -426,16 +547,14 @@ impl<T, E> CorePtr<T, E> {
                 // SAFETY: as above.
                 return unsafe { self.settle_in_two_steps(last) };
             }
-            // SAFETY: SLOT was seen with Acquire. The copy counts only if the exchange succeeds:
-            // then nothing moved in between, and the waker is ours.
-            let waker = seen.has_slot().then(|| unsafe { self.copy_waker() });
-            let futex = core::ptr::from_ref(state.futex());
+            // A copy counts only if the exchange succeeds: then nothing moved in between, and the
+            // waker is ours.
+            // SAFETY: SLOT was seen with Acquire.
+            let waker = if seen.has_slot() { unsafe { self.copy_waker() } } else { NO_WAKER };
             match state.complete_and_leave(seen, last) {
                 // From here on the core may be gone (R6).
                 Ok(()) => {
-                    if waker.is_some() || seen.has_sleeper() {
-                        wake(waker, seen, futex);
-                    }
+                    wake(waker, seen, futex);
                     return Settled::Delivered;
                 }
                 Err(now) => seen = now,
@@ -470,7 +589,7 @@ impl<T, E> CorePtr<T, E> {
         }
         // SAFETY: SLOT in the word that our RMW replaced: the waker is ours to take, and the reader
         // leaves it alone since it will see the phase.
-        let waker = before.has_slot().then(|| unsafe { self.copy_waker() });
+        let waker = if before.has_slot() { unsafe { self.copy_waker() } } else { NO_WAKER };
         let futex = core::ptr::from_ref(state.futex());
         if state.writer_leaves().reader_left() {
             // SAFETY: second to leave.
@@ -491,6 +610,9 @@ impl<T, E> CorePtr<T, E> {
         // The hook is taken back before the result shows: whoever sees the result may hang another
         // writer's hook into the same node.
         let hook = node.as_ref().and_then(NodeRef::retire);
+        if let Some(node) = &node {
+            node.forget_waker();
+        }
         // SAFETY: passed on. A HOOK in the word does not stand in the way of two additions.
         let settled = unsafe { self.settle_in_two_steps(last) };
         guarded(|| drop(hook));
@@ -560,7 +682,7 @@ impl<T, E> CorePtr<T, E> {
     pub(crate) unsafe fn node_for_stage(self) -> *mut () {
         // SAFETY: not left; `moves_node` never changes.
         unsafe {
-            if (*self.0.as_ptr()).header.moves_node {
+            if (*self.0.as_ptr()).header.about.moves_node {
                 // The writer is a stage that never looks for the node.
                 // ORDERING: Relaxed: no other thread touches the pointer; `attach` publishes it.
                 let at = self.cancel().load(Ordering::Relaxed);
@@ -573,16 +695,42 @@ impl<T, E> CorePtr<T, E> {
         }
     }
 
+    /// Whether there is a node, and it was cancelled.
+    ///
+    /// # Safety
+    ///
+    /// The caller has not left.
+    #[inline]
+    pub(crate) unsafe fn node_is_cancelled(self) -> bool {
+        // ORDERING: Acquire pairs with the Release in `put_node`.
+        // SAFETY: the caller has not left, so the core's count keeps the node.
+        unsafe {
+            let at = self.cancel().load(Ordering::Acquire);
+            !at.is_null() && NodeRef::peek_raw(at)
+        }
+    }
+
     /// The node if there is one.
     ///
     /// # Safety
     ///
     /// The caller has not left.
+    #[inline]
     pub(crate) unsafe fn node_if_any(self) -> Option<NodeRef> {
         // ORDERING: Acquire pairs with the Release in `put_node`.
         // SAFETY: the caller has not left.
         unsafe { NodeRef::clone_raw(self.cancel().load(Ordering::Acquire)) }
     }
+}
+
+/// # Safety
+///
+/// `node` carries a count, which is given up.
+#[cold]
+#[inline(never)]
+unsafe fn drop_node(node: *mut ()) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { NodeRef::from_raw(node) });
 }
 
 /// A waker's two words, not owned until somebody says so.
@@ -607,20 +755,24 @@ impl CopiedWaker {
     }
 }
 
+const NO_WAKER: CopiedWaker =
+    CopiedWaker { data: core::ptr::null_mut(), table: core::ptr::null_mut() };
+
 /// Wakes whom the word named. The core may be gone: locals and an address only (R6).
-#[cold]
-fn wake(waker: Option<CopiedWaker>, seen: Word, futex: *const crate::sync::atomic::AtomicU32) {
+#[inline]
+fn wake(waker: CopiedWaker, seen: Word, futex: *const crate::sync::atomic::AtomicU32) {
     if seen.has_sleeper() {
         let _ = park::wake_one(futex);
     }
-    if let Some(waker) = waker {
-        // SAFETY: the caller's RMW made the waker ours.
+    if seen.has_slot() {
+        // SAFETY: the words were copied, and the caller's RMW made the waker ours.
         let waker = unsafe { waker.own() };
         guarded(|| waker.wake());
     }
 }
 
 impl Last {
+    #[inline(always)]
     pub(crate) fn of<T, E>(outcome: &Outcome<T, E>) -> Self {
         match outcome {
             Ok(_) => Self::Value,
@@ -631,6 +783,108 @@ impl Last {
             Err(EventualError::Rejected) => Self::Rejected,
             Err(EventualError::Panicked(_)) => Self::Panicked,
             Err(EventualError::Taken) => Self::Taken,
+        }
+    }
+}
+
+// ---- a core that somebody keeps for himself --------------------------------------------------
+
+/// One core's memory, owned apart from the pairs that live in it one after the other.
+///
+/// | word    | who owns the memory                  | left by                                     |
+/// |---------|--------------------------------------|---------------------------------------------|
+/// | FREE    | the home                             | `occupy` → BUSY; drop of the home → freed   |
+/// | BUSY    | the pair, until its second leaves    | `vacate` → FREE; drop of the home → ORPHAN  |
+/// | ORPHAN  | the pair                             | `vacate` → freed                            |
+pub(crate) struct Home<T, E>(NonNull<House<T, E>>);
+
+#[repr(C)]
+struct House<T, E> {
+    // First, so that a core's address is its house's.
+    core: MaybeUninit<Core<T, E>>,
+    word: AtomicU32,
+}
+
+const FREE: u32 = 0;
+const BUSY: u32 = 1;
+const ORPHAN: u32 = 2;
+
+impl<T, E> Home<T, E> {
+    pub(crate) fn new() -> Self {
+        let at = block::allocate::<House<T, E>>();
+        // SAFETY: fresh memory for a house.
+        unsafe { (&raw mut (*at.as_ptr()).word).write(AtomicU32::new(FREE)) };
+        Self(at)
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the house stands while the home does.
+        unsafe { &(*self.0.as_ptr()).word }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release in `vacate`: the last pair is done with the core.
+        self.word().load(Ordering::Acquire) == FREE
+    }
+
+    /// A fresh pair's core, if the last one is gone.
+    pub(crate) fn occupy(&mut self) -> Option<CorePtr<T, E>> {
+        if !self.is_free() {
+            return None;
+        }
+        // ORDERING: Relaxed: the home's alone until the pair is handed out.
+        self.word().store(BUSY, Ordering::Relaxed);
+        let core = self.0.cast::<Core<T, E>>();
+        // SAFETY: free: nobody uses the core.
+        unsafe { CorePtr::begin(core, StateCell::new(), Class::Homed, false) };
+        Some(CorePtr(core))
+    }
+
+    /// The second to leave gives the core back.
+    ///
+    /// # Safety
+    ///
+    /// `core` is from `occupy`, and the caller its sole owner, who gives it up; `node` is its node.
+    #[cold]
+    unsafe fn vacate(core: CorePtr<T, E>, node: *mut ()) {
+        let house = core.0.cast::<House<T, E>>();
+        // SAFETY: sole owner of the core; the house stands until the word says FREE to its home, or
+        // ORPHAN to us.
+        unsafe {
+            #[cfg(any(tenure_loom, tenure_shuttle))]
+            core::ptr::drop_in_place(core.0.as_ptr());
+            // ORDERING: Release: our last access to the core comes before its next use (Acquire in
+            // `is_free`). Acquire: ORPHAN pairs with the Release in the home's drop.
+            if (*house.as_ptr()).word.swap(FREE, Ordering::AcqRel) == ORPHAN {
+                Self::tear_down(house);
+            }
+            if !node.is_null() {
+                drop_node(node);
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the house any more.
+    unsafe fn tear_down(house: NonNull<House<T, E>>) {
+        let class = const { Class::of(Layout::new::<House<T, E>>()) };
+        // SAFETY: the caller's promise.
+        unsafe {
+            #[cfg(any(tenure_loom, tenure_shuttle))]
+            core::ptr::drop_in_place(&raw mut (*house.as_ptr()).word);
+            block::free(house, class);
+        }
+    }
+}
+
+impl<T, E> Drop for Home<T, E> {
+    fn drop(&mut self) {
+        // ORDERING: Acquire: FREE pairs with the Release in `vacate`. Release: what the home did
+        // comes before the pair's tearing down.
+        if self.word().swap(ORPHAN, Ordering::AcqRel) == FREE {
+            // SAFETY: no pair, and the home goes.
+            unsafe { Self::tear_down(self.0) };
         }
     }
 }

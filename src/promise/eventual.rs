@@ -5,12 +5,13 @@ use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::Pin;
 use core::ptr::NonNull;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-use crate::clock::{Clock, MonotonicClock, Timestamp};
 use crate::sync::Wait;
+use crate::wait::Deadline;
 
+use super::cancel::NodeRef;
 use super::core::{CorePtr, Outcome};
 use super::error::EventualError;
 use super::state::Word;
@@ -80,6 +81,11 @@ impl<T, E> Eventual<T, E> {
         Self { core: unsafe { NonNull::new_unchecked(core.as_ptr()) }, owns: PhantomData }
     }
 
+    /// An eventual with this outcome.
+    pub(super) fn complete(outcome: Outcome<T, E>) -> Self {
+        Self::new(CorePtr::allocate_complete(outcome))
+    }
+
     /// The core, if it was not left.
     #[inline]
     pub(super) fn core(&self) -> Option<CorePtr<T, E>> {
@@ -101,7 +107,7 @@ impl<T, E> Eventual<T, E> {
     }
 
     /// Takes the outcome if `word` shows one.
-    #[inline]
+    #[inline(never)]
     pub(super) fn take_if_complete(
         &mut self,
         core: CorePtr<T, E>,
@@ -140,6 +146,11 @@ impl<T, E> Eventual<T, E> {
         let Some(core) = self.core() else { return Some(Err(EventualError::Taken)) };
         // SAFETY: not left.
         let word = unsafe { core.state() }.peek();
+        if word.is_value_alone() {
+            self.leave();
+            // SAFETY: the writer left a value and is gone: the core is ours alone.
+            return Some(Ok(unsafe { core.take_value_alone() }));
+        }
         self.take_if_complete(core, word)
     }
 
@@ -156,7 +167,7 @@ impl<T, E> Eventual<T, E> {
     pub fn get(mut self) -> Outcome<T, E> {
         match self.try_get() {
             Some(outcome) => outcome,
-            None => self.wait_until(None),
+            None => self.wait_until(Deadline::NEVER),
         }
     }
 
@@ -178,10 +189,10 @@ impl<T, E> Eventual<T, E> {
         if timeout.is_zero() {
             return Err(EventualError::TimedOut);
         }
-        self.wait_until(Some(MonotonicClock::new().now().saturating_add(timeout)))
+        self.wait_until(Deadline::after(timeout))
     }
 
-    /// Waits for the outcome until the steady clock ([`MonotonicClock`]) reads `deadline`.
+    /// Waits for the outcome until `deadline`.
     ///
     /// # Errors
     ///
@@ -189,19 +200,18 @@ impl<T, E> Eventual<T, E> {
     ///
     /// # Blocking
     ///
-    /// Until `deadline` at most; one that has passed does not block,
-    /// [`Timestamp::NEVER`] is for ever.
-    pub fn get_deadline(&mut self, deadline: Timestamp) -> Outcome<T, E> {
+    /// Until `deadline` at most; one that has passed does not block, [`Deadline::NEVER`] is for
+    /// ever.
+    pub fn get_deadline(&mut self, deadline: Deadline) -> Outcome<T, E> {
         match self.try_get() {
             Some(outcome) => outcome,
-            None => self.wait_until(Some(deadline)),
+            None => self.wait_until(deadline),
         }
     }
 
     #[cold]
-    fn wait_until(&mut self, deadline: Option<Timestamp>) -> Outcome<T, E> {
+    fn wait_until(&mut self, deadline: Deadline) -> Outcome<T, E> {
         let Some(core) = self.core() else { return Err(EventualError::Taken) };
-        let deadline = deadline.filter(|deadline| !deadline.is_never());
         // SAFETY: not left during the wait.
         let state = unsafe { core.state() };
         let word = state.park();
@@ -213,14 +223,9 @@ impl<T, E> Eventual<T, E> {
             if let Some(outcome) = self.take_if_complete(core, word) {
                 return outcome;
             }
-            let limit = match deadline {
-                None => None,
-                Some(deadline) => match deadline.saturating_since(MonotonicClock::new().now()) {
-                    Duration::ZERO => return self.give_up(core),
-                    left => Some(left),
-                },
-            };
-            if state.sleep(word, limit) == Wait::TimedOut {
+            let left = deadline.remaining();
+            if left.is_some_and(|left| left.is_zero()) || state.sleep(word, left) == Wait::TimedOut
+            {
                 return self.give_up(core);
             }
         }
@@ -251,6 +256,14 @@ impl<T, E> Eventual<T, E> {
             node.cancel();
         }
         true
+    }
+
+    /// A handle that asks for cancellation, apart from the eventual: it keeps working after a
+    /// callback or a stage was hung on that.
+    pub fn canceller(&self) -> Canceller {
+        let Some(core) = self.core() else { return Canceller(NodeRef::new()) };
+        // SAFETY: not left.
+        Canceller(unsafe { core.node() })
     }
 
     /// Lets go without asking for cancellation. The result, when it comes, is dropped by the writer,
@@ -317,58 +330,92 @@ impl<T, E> Future for Eventual<T, E> {
     type Output = Outcome<T, E>;
 
     /// After it was ready once, it is ready with [`Taken`](EventualError::Taken).
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(core) = self.core() else { return Poll::Ready(Err(EventualError::Taken)) };
         // SAFETY: not left.
         let state = unsafe { core.state() };
         let word = state.peek();
-        if let Some(outcome) = self.take_if_complete(core, word) {
+        if word.is_value_alone() {
+            self.leave();
+            // SAFETY: the writer left a value and is gone: the core is ours alone.
+            return Poll::Ready(Ok(unsafe { core.take_value_alone() }));
+        }
+        if word.is_complete() {
+            return self.take_if_complete(core, word).map_or(Poll::Pending, Poll::Ready);
+        }
+        if word.has_slot() {
+            return self.poll_again(core, cx.waker());
+        }
+        // Foreign: if it panics, all is as it was.
+        let waker = cx.waker().clone();
+        // SAFETY: SLOT is clear, and only the reader sets it.
+        unsafe { core.write_waker(waker) };
+        let word = state.install();
+        if word.is_complete() {
+            return self.poll_lost(core, word);
+        }
+        Poll::Pending
+    }
+}
+
+impl<T, E> Eventual<T, E> {
+    /// A poll with a waker in the slot.
+    fn poll_again(&mut self, core: CorePtr<T, E>, waker: &Waker) -> Poll<Outcome<T, E>> {
+        // SAFETY: not left.
+        let state = unsafe { core.state() };
+        // SAFETY: the reader's own words.
+        let old = unsafe { core.copy_waker() };
+        if old.is_same_as(waker) {
+            return Poll::Pending;
+        }
+        // Foreign, and before anything moves: if it panics, all is as it was.
+        let waker = waker.clone();
+        let before = state.retract();
+        if let Some(outcome) = self.take_if_complete(core, before) {
+            // The old waker is the writer's.
+            guarded(|| drop(waker));
             return Poll::Ready(outcome);
         }
-        let old = if word.has_slot() {
-            // SAFETY: the reader's own words.
-            let current = unsafe { core.copy_waker() };
-            if current.is_same_as(cx.waker()) {
-                return Poll::Pending;
-            }
-            Some(current)
-        } else {
-            None
-        };
-        // Foreign, and before anything moved: if it panics, all is as it was.
-        let waker = cx.waker().clone();
-        let word = match old {
-            None => {
-                // SAFETY: SLOT is clear, and only the reader sets it.
-                unsafe { core.write_waker(waker) };
-                state.install()
-            }
-            Some(_) => {
-                let before = state.retract();
-                if let Some(outcome) = self.take_if_complete(core, before) {
-                    // The old waker is the writer's.
-                    guarded(|| drop(waker));
-                    return Poll::Ready(outcome);
-                }
-                // SAFETY: SLOT is clear again.
-                unsafe { core.write_waker(waker) };
-                state.install_again(before)
-            }
-        };
-        // SAFETY: no phase was there when SLOT was taken away, so the old waker stayed the reader's.
-        let old = old.map(|old| unsafe { old.own() });
-        let polled = if word.is_complete() {
-            // The writer did not see our SLOT: the new waker is ours still.
-            // SAFETY: not left; then the words are read once, and the core is left.
-            let waker = unsafe { core.copy_waker().own() };
-            let outcome = self.take_if_complete(core, word);
-            guarded(|| drop(waker));
-            outcome.map_or(Poll::Pending, Poll::Ready)
-        } else {
-            Poll::Pending
-        };
+        // SAFETY: SLOT is clear again.
+        unsafe { core.write_waker(waker) };
+        let word = state.install_again(before);
+        // SAFETY: no phase was there when SLOT was taken away: the old waker stayed the reader's.
+        let old = unsafe { old.own() };
+        let polled = if word.is_complete() { self.poll_lost(core, word) } else { Poll::Pending };
         guarded(|| drop(old));
         polled
+    }
+
+    /// The result came before the waker was in: it is ours still.
+    #[cold]
+    fn poll_lost(&mut self, core: CorePtr<T, E>, word: Word) -> Poll<Outcome<T, E>> {
+        // SAFETY: not left; the writer did not see SLOT. The words are read once, and then the core
+        // is left.
+        let waker = unsafe { core.copy_waker().own() };
+        let outcome = self.take_if_complete(core, word);
+        guarded(|| drop(waker));
+        outcome.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+#[cfg(feature = "futures")]
+impl<T, E> futures_core::FusedFuture for Eventual<T, E> {
+    /// Whether the result was taken.
+    fn is_terminated(&self) -> bool {
+        self.core().is_none()
+    }
+}
+
+/// Asks the writer of an [`Eventual`] to stop: see [`Eventual::canceller`].
+#[derive(Clone, Debug)]
+pub struct Canceller(NodeRef);
+
+impl Canceller {
+    /// Asks. Any number of times, from any thread; without effect once the result is set. The
+    /// writer's hook, if it left one, runs inside this call.
+    pub fn cancel(&self) {
+        self.0.cancel();
     }
 }
 

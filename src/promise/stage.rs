@@ -13,12 +13,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::executor::Executor;
 
 use super::cancel::{Hook, NodeRef};
-use super::core::{CorePtr, Outcome};
+use super::core::{CorePtr, Outcome, Settled};
 use super::error::{EventualError, PanicPayload};
 use super::eventual::Eventual;
 use super::hang::{Bound, Hang, hand_over, queue_ready};
+use super::state::Last;
 use super::trampoline::{Level, Mode, RunFn, Work, guarded};
-use super::writer::settle;
 
 /// What a stage's closure came to.
 pub(super) enum Step<T, E> {
@@ -164,45 +164,94 @@ where
 ///
 /// The caller is the stage that completes `below`.
 unsafe fn finish<T, E>(below: CorePtr<T, E>, outcome: Outcome<T, E>) -> Option<NonNull<Work>> {
-    // SAFETY: the caller's promise: the stage is the writer.
-    let (next, back) = unsafe { settle(below, outcome) };
-    if let Some(back) = back {
-        guarded(|| drop(back));
+    let last = Last::of(&outcome);
+    // SAFETY: the caller's promise: the stage is the writer, and nothing is set yet.
+    unsafe {
+        below.write_outcome(outcome);
+        finish_written(below, last)
     }
-    next
 }
 
-/// Calls the closure and settles what hangs below.
+/// What running a stage's closure left in the core below.
+enum Ran<T, E> {
+    /// The payload, and this ending.
+    Done(Last),
+    /// Nothing yet: this one will have the outcome.
+    Wait(Eventual<T, E>),
+}
+
+/// Takes the outcome out of the core above, calls the closure, and settles the core below.
 ///
 /// # Safety
 ///
-/// The caller is the stage that completes `below`, and has taken `f` out of it.
+/// The caller owns the complete core `above`, gives it up, and is the stage that completes `below`;
+/// `take` moves the closure out of that.
+#[inline(always)]
 unsafe fn advance<T, E, U, E2, F>(
+    above: CorePtr<T, E>,
     below: CorePtr<U, E2>,
-    f: F,
-    outcome: Outcome<T, E>,
+    take: impl FnOnce() -> F,
     mode: Mode,
 ) -> Option<NonNull<Work>>
 where
     F: FnOnce(Outcome<T, E>) -> Step<U, E2>,
 {
-    let step = match mode {
-        Mode::Run => caught(f, outcome),
-        Mode::Reject => {
-            guarded(|| drop(outcome));
-            guarded(|| drop(f));
-            Step::Done(Err(EventualError::Rejected))
-        }
-    };
-    match step {
+    // All in one go, from payload to payload, so that small values stay in registers.
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let f = take();
         // SAFETY: the caller's promise.
-        Step::Done(outcome) => unsafe { finish(below, outcome) },
-        Step::Wait(inner) => {
+        let outcome = unsafe { above.take_alone() };
+        let step = match mode {
+            Mode::Run => f(outcome),
+            Mode::Reject => {
+                guarded(|| drop(outcome));
+                guarded(|| drop(f));
+                Step::Done(Err(EventualError::Rejected))
+            }
+        };
+        match step {
+            Step::Done(outcome) => {
+                let last = Last::of(&outcome);
+                // SAFETY: the stage is the writer, its closure is out, and nothing is set yet.
+                unsafe { below.write_outcome(outcome) };
+                Ran::Done(last)
+            }
+            Step::Wait(inner) => Ran::Wait(inner),
+        }
+    }));
+    match ran {
+        // SAFETY: as above.
+        Ok(Ran::Done(last)) => unsafe { finish_written(below, last) },
+        Ok(Ran::Wait(inner)) => {
             retarget(&inner, below);
             match inner.hang(Forward(below)) {
                 Ok(()) => None,
-                // SAFETY: the caller's promise.
+                // SAFETY: as above.
                 Err((_, outcome)) => unsafe { finish(below, outcome) },
+            }
+        }
+        Err(payload) => {
+            let panicked = Err(EventualError::Panicked(PanicPayload::new(payload)));
+            // SAFETY: as above; a closure that panicked wrote nothing.
+            unsafe { finish(below, panicked) }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `finish`, with the payload written.
+#[inline(always)]
+unsafe fn finish_written<T, E>(below: CorePtr<T, E>, last: Last) -> Option<NonNull<Work>> {
+    // SAFETY: the caller's promise: the stage is the writer.
+    unsafe {
+        match below.settle(last) {
+            Settled::Delivered => None,
+            Settled::Next(work) => Some(work),
+            Settled::Refused => {
+                let back = below.take_outcome(last, || below.free());
+                guarded(|| drop(back));
+                None
             }
         }
     }
@@ -237,9 +286,7 @@ where
     unsafe {
         let core = CorePtr::<T, E>::from_work(work);
         let below = CorePtr::<U, E2>::from_ptr(core.slot_pointer());
-        let f = below.take_closure::<F>();
-        let outcome = core.take_alone();
-        advance(below, f, outcome, mode)
+        advance(core, below, || below.take_closure::<F>(), mode)
     }
 }
 
@@ -290,9 +337,7 @@ where
     unsafe {
         let core = CorePtr::<T, E>::from_work(work);
         let below = CorePtr::<U, E2>::from_ptr(core.slot_pointer());
-        let bound = below.take_closure::<Bound<X, F>>();
-        let outcome = core.take_alone();
-        advance(below, bound.rest, outcome, mode)
+        advance(core, below, || below.take_closure::<Bound<X, F>>().rest, mode)
     }
 }
 

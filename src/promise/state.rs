@@ -79,9 +79,21 @@ impl Word {
         }
     }
 
+    /// Nothing happened since the core was made.
+    #[inline]
+    pub(crate) fn is_untouched(self) -> bool {
+        self.0 == 0
+    }
+
     #[inline]
     pub(crate) fn is_complete(self) -> bool {
         self.0 & PHASE != 0
+    }
+
+    /// A value is there, and its writer is gone.
+    #[inline]
+    pub(crate) fn is_value_alone(self) -> bool {
+        self.0 & (RESULT | TX_GONE) == RESULT | TX_GONE
     }
 
     #[inline]

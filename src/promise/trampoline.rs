@@ -49,15 +49,16 @@ impl Work {
     /// Sets what to run. Only by whoever may write the block's slot.
     pub(crate) fn set_run(&self, run: RunFn) {
         // SAFETY: the slot's one writer: the reader before it publishes SLOT, or the sole owner.
-        self.run.with_mut(|at| unsafe { *at = run });
+        self.run.with_mut(|at| unsafe { at.write(run) });
     }
 }
 
-/// A work that runs nothing: a core whose slot is empty.
+/// A work that runs nothing (in a model, where a core's work must be alive before it is set): a core whose slot is empty.
 ///
 /// # Safety
 ///
 /// As [`RunFn`]; never called, because a core without a slot is never handed to the trampoline.
+#[cfg(any(tenure_loom, tenure_shuttle))]
 pub(crate) unsafe fn run_nothing(_: NonNull<Work>, _: Mode) -> Option<NonNull<Work>> {
     None
 }
@@ -81,11 +82,11 @@ struct Frame {
     last: Cell<Option<NonNull<Work>>>,
 }
 
-#[cfg(not(tenure_loom))]
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 crate::sync::thread_local! {
     static FRAME: Frame = const { Frame::new() };
 }
-#[cfg(tenure_loom)]
+#[cfg(any(tenure_loom, tenure_shuttle))]
 crate::sync::thread_local! {
     static FRAME: Frame = Frame::new();
 }

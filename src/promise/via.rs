@@ -98,6 +98,40 @@ where
         })
     }
 
+    /// [`Eventual::recover`], on the executor.
+    pub fn recover(self, f: impl FnOnce(EventualError<E>) -> T + Send + 'static) -> Self {
+        self.stage::<_, _, _, false>(move |outcome| Step::Done(Ok(outcome.unwrap_or_else(f))))
+    }
+
+    /// [`Eventual::then`], on the executor.
+    pub fn then<U: Send + 'static, F: Send + 'static>(
+        self,
+        f: impl FnOnce(Outcome<T, E>) -> Eventual<U, F> + Send + 'static,
+    ) -> Via<U, F, X> {
+        self.stage::<_, _, _, true>(move |outcome| Step::Wait(f(outcome)))
+    }
+
+    /// [`Eventual::transform`], on the executor.
+    pub fn transform<U: Send + 'static, F: Send + 'static>(
+        self,
+        f: impl FnOnce(Outcome<T, E>) -> Outcome<U, F> + Send + 'static,
+    ) -> Via<U, F, X> {
+        self.stage::<_, _, _, false>(move |outcome| Step::Done(f(outcome)))
+    }
+
+    /// [`Eventual::inspect`], on the executor.
+    pub fn inspect(self, f: impl FnOnce(&Outcome<T, E>) + Send + 'static) -> Self {
+        self.stage::<_, _, _, false>(move |outcome| {
+            f(&outcome);
+            Step::Done(outcome)
+        })
+    }
+
+    /// [`Eventual::ensure`], on the executor.
+    pub fn ensure(self, f: impl FnOnce() + Send + 'static) -> Self {
+        self.inspect(move |_| f())
+    }
+
     /// [`Eventual::on_complete`], on the executor.
     pub fn on_complete(self, callback: impl FnOnce(Outcome<T, E>) + Send + 'static) {
         self.eventual.on_complete_via(self.executor, callback);

@@ -1,15 +1,17 @@
 //! `Promise`: the writing end.
 
 use core::fmt;
+use core::future::Future;
 use core::marker::PhantomData;
+use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::executor::Task;
 
-use super::cancel::Hook;
+use super::cancel::{Hook, NodeRef};
 use super::core::{CorePtr, Settled};
 use super::error::{EventualError, PanicPayload, SetError};
-use super::state::Last;
+use super::state::{Last, Word};
 use super::trampoline::{self, guarded};
 
 /// The writing end: sets one result, once.
@@ -69,17 +71,31 @@ impl<T, E> Promise<T, E> {
         // SAFETY: we are the writer; the payload is ours until it is settled.
         unsafe {
             core.write_value(value);
-            match core.settle(Last::Value) {
+            match core.settle_untouched(Last::Value) {
+                Ok(()) => Ok(()),
+                Err(seen) => Self::set_from(core, seen),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `settle_untouched` said `seen` of a core with a value in it.
+    #[inline(never)]
+    unsafe fn set_from(core: CorePtr<T, E>, seen: Word) -> Result<(), SetError<T>> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match core.settle_from(seen, Last::Value) {
                 Settled::Delivered => Ok(()),
                 Settled::Next(work) => {
                     trampoline::run(work);
                     Ok(())
                 }
-                Settled::Refused => match take_back(core, Last::Value) {
-                    Ok(value) => Err(SetError::new(value)),
-                    // Not so: a value was written above.
-                    Err(_) => Ok(()),
-                },
+                Settled::Refused => {
+                    let value = core.take_value();
+                    core.free();
+                    Err(SetError::new(value))
+                }
             }
         }
     }
@@ -162,10 +178,7 @@ impl<T, E> Promise<T, E> {
     /// asked happens-before a `true`.
     pub fn is_cancelled(&self) -> bool {
         // SAFETY: the writer has not left.
-        unsafe {
-            self.core.state().peek().cancel_requested()
-                || self.core.node_if_any().is_some_and(|node| node.is_cancelled())
-        }
+        unsafe { self.core.state().peek().cancel_requested() || self.core.node_is_cancelled() }
     }
 
     /// Has `hook` run once, as soon as a reader asks for cancellation: on the thread that asks, or at
@@ -177,11 +190,18 @@ impl<T, E> Promise<T, E> {
     /// in it goes to the [panic hook](super::set_panic_hook).
     pub fn on_cancel(&mut self, hook: impl FnOnce() + Send + 'static) {
         // SAFETY: the writer has not left.
-        let (node, state) = unsafe { (self.core.node(), self.core.state()) };
+        let node = unsafe { self.core.node() };
         match node.set_hook(Hook::Run(Task::new(hook))) {
             Err(hook) => return hook.fire(),
             Ok(old) => guarded(|| drop(old)),
         }
+        self.announce(&node);
+    }
+
+    /// From here on whoever asks for cancellation looks into the node; if somebody has, tells it.
+    pub(super) fn announce(&mut self, node: &NodeRef) {
+        // SAFETY: the writer has not left.
+        let state = unsafe { self.core.state() };
         let mut seen = state.peek();
         if !seen.has_hook() {
             seen = state.announce_hook();
@@ -190,6 +210,39 @@ impl<T, E> Promise<T, E> {
             // The request came before our announcement: whoever asked may not have seen the node.
             node.cancel();
         }
+    }
+
+    /// The cancel node, announced.
+    pub(super) fn cancel_node(&mut self) -> NodeRef {
+        // SAFETY: the writer has not left.
+        let node = unsafe { self.core.node() };
+        self.announce(&node);
+        node
+    }
+
+    /// Ready once a reader asked for cancellation, or left. Until then the last waker polled with is
+    /// woken by that. It stands beside [`on_cancel`](Promise::on_cancel): both work at once.
+    pub fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_cancelled() {
+            return Poll::Ready(());
+        }
+        // SAFETY: the writer has not left.
+        let node = unsafe { self.core.node() };
+        if node.register(cx.waker()) {
+            return Poll::Ready(());
+        }
+        self.announce(&node);
+        if self.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits, asynchronously, until a reader asks for cancellation, or leaves. Cancel-safe: the
+    /// promise is only borrowed.
+    pub fn cancelled(&mut self) -> impl Future<Output = ()> + Send + '_
+    where
+        T: Send,
+        E: Send,
+    {
+        core::future::poll_fn(|cx| self.poll_cancelled(cx))
     }
 }
 
@@ -221,22 +274,21 @@ pub(super) unsafe fn settle<T, E>(
 #[cold]
 unsafe fn take_back<T, E>(core: CorePtr<T, E>, last: Last) -> Result<T, EventualError<E>> {
     // SAFETY: refused: sole owner, and the payload is as we wrote it.
-    unsafe {
-        let outcome = core.take_outcome(last);
-        core.free();
-        outcome
-    }
+    unsafe { core.take_outcome(last, || core.free()) }
 }
 
 impl<T, E> Drop for Promise<T, E> {
+    #[inline]
     fn drop(&mut self) {
-        let why =
-            if self.is_cancelled() { EventualError::Cancelled } else { EventualError::Broken };
-        // SAFETY: a promise that was settled was forgotten: we are the writer still.
-        let (next, _) = unsafe { settle(self.core, Err(why)) };
-        if let Some(work) = next {
-            // SAFETY: settling made it ours.
-            unsafe { trampoline::run(work) };
+        let why = if self.is_cancelled() { Last::Cancelled } else { Last::Broken };
+        // SAFETY: a promise that was settled was forgotten: we are the writer still, and neither
+        // ending has a payload.
+        unsafe {
+            match self.core.settle(why) {
+                Settled::Delivered => {}
+                Settled::Next(work) => trampoline::run(work),
+                Settled::Refused => self.core.free(),
+            }
         }
     }
 }

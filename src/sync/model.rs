@@ -78,6 +78,24 @@ impl<T> Mutex<T> {
     }
 }
 
+/// One async waiter, as loom has it.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
+
+impl AtomicWaker {
+    pub(crate) fn new() -> Self {
+        Self(loom::future::AtomicWaker::new())
+    }
+
+    pub(crate) fn register_by_ref(&self, waker: &core::task::Waker) {
+        self.0.register_by_ref(waker);
+    }
+
+    pub(crate) fn take_waker(&self) -> Option<core::task::Waker> {
+        self.0.take_waker()
+    }
+}
+
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) use loom::sync::Arc;
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

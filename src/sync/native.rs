@@ -147,6 +147,24 @@ impl<T> Mutex<T> {
     }
 }
 
+/// One async waiter: `register`, then look; or change, then `take` and wake.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicWaker(atomic_waker::AtomicWaker);
+
+impl AtomicWaker {
+    pub(crate) const fn new() -> Self {
+        Self(atomic_waker::AtomicWaker::new())
+    }
+
+    pub(crate) fn register_by_ref(&self, waker: &core::task::Waker) {
+        self.0.register(waker);
+    }
+
+    pub(crate) fn take_waker(&self) -> Option<core::task::Waker> {
+        self.0.take()
+    }
+}
+
 #[allow(unused_imports, reason = "the door offers the same names in every world")]
 pub(crate) use std::sync::Arc;
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

@@ -7,6 +7,7 @@ pub mod lease;
 pub mod lease_wait;
 pub mod lock;
 pub mod promise;
+pub mod promise_many;
 pub mod runtime;
 pub mod runtime_pool;
 pub mod specimen;
@@ -24,6 +25,7 @@ pub fn all() -> Vec<Model> {
         promise::MODELS,
         runtime::MODELS,
         runtime_pool::MODELS,
+        promise_many::MODELS,
         specimen::MODELS,
         timer::MODELS,
         wait::MODELS,

@@ -236,6 +236,39 @@ fn map_and_cancel(e: R) {
     e.on_complete(good);
 }
 
+fn canceller_of_a_callback(e: R) {
+    let canceller = e.canceller();
+    e.on_complete(good);
+    canceller.cancel();
+}
+
+/// The core is used again at once, and slept on: a late wake of the first round may reach the second.
+fn get_and_sleep_again(e: R) {
+    good(e.get());
+    let (p, e) = promise::<u32, ()>();
+    let writer = thread::spawn(move || p.set(5));
+    assert_eq!(e.get().ok(), Some(5));
+    writer.join().unwrap().unwrap();
+}
+
+fn wait_for_cancellation_and_set(mut p: W, value: Value) {
+    let (_watched, waker) = watch();
+    let _ = p.poll_cancelled(&mut Context::from_waker(&waker));
+    set(p, value);
+}
+
+fn wait_for_cancellation_and_drop(mut p: W, _value: Value) {
+    loom::future::block_on(p.cancelled());
+    assert!(p.is_cancelled());
+}
+
+fn inner_of_a_chain(e: R) {
+    let (p, outer) = promise::<(), Value>();
+    let e = outer.and_then(move |()| e);
+    p.set(()).unwrap();
+    drop(e);
+}
+
 macro_rules! matrix {
     ($( $(#[doc = $doc:literal])+ $name:ident: $writer:ident x $reader:ident $([$($setting:tt)*])?; )*) => {
         models! { "promise"; $( $(#[doc = $doc])+ $name $([$($setting)*])? { race($writer, $reader) } )* }
@@ -248,7 +281,7 @@ matrix! {
     /// A waker that is replaced under the writer's eyes.
     set_x_poll_again: set x poll_again;
     /// The sticky bit: three wakers, the third in the words of the first.
-    set_x_poll_thrice: set x poll_thrice;
+    set_x_poll_thrice: set x poll_thrice [bound: 4];
     /// A sleeper is woken.
     set_x_get: set x get;
     /// A sleeper that never times out.
@@ -279,6 +312,25 @@ matrix! {
     set_x_map_and_drop: set x map_and_drop;
     /// A stage whose reader cancels.
     set_x_map_and_cancel: set x map_and_cancel;
+
+    /// A request by way of the node, with a callback in the slot.
+    set_x_cancel_a_callback: set x canceller_of_a_callback [bound: 3];
+    /// A wake that comes late, to a core that is in use again.
+    set_x_get_and_sleep_again: set x get_and_sleep_again [bound: 3];
+    /// The writer waits for a request that may not come.
+    poll_cancelled_x_cancel: wait_for_cancellation_and_set x cancel [bound: 2];
+    /// Nor when the reader leaves.
+    poll_cancelled_x_drop_reader: wait_for_cancellation_and_set x drop_reader [bound: 2];
+    /// A request always wakes the writer that waits for it.
+    cancelled_x_cancel: wait_for_cancellation_and_drop x cancel [bound: 2];
+    /// So does leaving.
+    cancelled_x_drop_reader: wait_for_cancellation_and_drop x drop_reader [bound: 2];
+    /// Through a stage.
+    cancelled_x_map_and_drop: wait_for_cancellation_and_drop x map_and_drop [bound: 2];
+    /// Through a stage that waits for it.
+    cancelled_x_inner_of_a_chain: wait_for_cancellation_and_drop x inner_of_a_chain [bound: 2];
+    /// The inner eventual of a chain is let go while its result comes.
+    set_x_inner_of_a_chain: set x inner_of_a_chain [bound: 3];
 
     /// As with a value.
     set_error_x_poll: set_error x poll_once;
@@ -329,21 +381,21 @@ matrix! {
     drop_x_map: drop_writer x map_and_get;
 
     /// The hook runs or is let go, once.
-    hook_and_set_x_cancel: hook_and_set x cancel [bound: 3];
+    hook_and_set_x_cancel: hook_and_set x cancel [bound: 2];
     /// Also when the reader leaves.
-    hook_and_set_x_drop_reader: hook_and_set x drop_reader [bound: 3];
+    hook_and_set_x_drop_reader: hook_and_set x drop_reader [bound: 2];
     /// With a waker in the slot.
-    hook_and_set_x_poll_and_drop: hook_and_set x poll_and_drop [bound: 3];
+    hook_and_set_x_poll_and_drop: hook_and_set x poll_and_drop [bound: 2];
     /// The hook does not stand in a callback's way.
-    hook_and_set_x_install_callback: hook_and_set x install_callback [bound: 3];
+    hook_and_set_x_install_callback: hook_and_set x install_callback [bound: 2];
     /// Nor in a sleeper's.
-    hook_and_set_x_get: hook_and_set x get [bound: 3];
+    hook_and_set_x_get: hook_and_set x get [bound: 2];
     /// Through a stage's node.
-    hook_and_set_x_map_and_drop: hook_and_set x map_and_drop [bound: 3];
+    hook_and_set_x_map_and_drop: hook_and_set x map_and_drop [bound: 2];
     /// Through a stage's node, while the result comes.
-    hook_and_set_x_map_and_cancel: hook_and_set x map_and_cancel [bound: 3];
+    hook_and_set_x_map_and_cancel: hook_and_set x map_and_cancel [bound: 2];
     /// The hook of a promise that is dropped.
-    hook_and_drop_x_cancel: hook_and_drop x cancel [bound: 3];
+    hook_and_drop_x_cancel: hook_and_drop x cancel [bound: 2];
     /// Both leave.
-    hook_and_drop_x_drop_reader: hook_and_drop x drop_reader [bound: 3];
+    hook_and_drop_x_drop_reader: hook_and_drop x drop_reader [bound: 2];
 }

@@ -1,0 +1,647 @@
+//! One-shot hand-offs: this crate beside the peers, one group a row.
+//!
+//! `cargo bench --bench promise`, then `cargo run --release --example promise_ratios` for the ratios
+//! to the best peer.
+
+use std::future::Future;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use futures::FutureExt;
+
+type Ev = tenure::promise::Eventual<u64, ()>;
+
+fn pair() -> (tenure::promise::Promise<u64, ()>, Ev) {
+    tenure::promise::promise()
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+fn create_set_take(c: &mut Criterion) {
+    let mut g = c.benchmark_group("create+set+take");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, mut e) = pair();
+            p.set(black_box(1)).unwrap();
+            e.try_get().unwrap().ok().unwrap()
+        });
+    });
+    g.bench_function("tenure ready", |b| {
+        b.iter(|| tenure::promise::ready::<u64, ()>(black_box(1)).try_get().unwrap().ok().unwrap());
+    });
+    g.bench_function("oneshot", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::channel::<u64>();
+            s.send(black_box(1)).unwrap();
+            r.try_recv().unwrap()
+        });
+    });
+    g.bench_function("tokio", |b| {
+        b.iter(|| {
+            let (s, mut r) = tokio::sync::oneshot::channel::<u64>();
+            s.send(black_box(1)).unwrap();
+            r.try_recv().unwrap()
+        });
+    });
+    g.bench_function("futures", |b| {
+        b.iter(|| {
+            let (s, mut r) = futures::channel::oneshot::channel::<u64>();
+            s.send(black_box(1)).unwrap();
+            r.try_recv().unwrap().unwrap()
+        });
+    });
+    g.bench_function("crossfire", |b| {
+        b.iter(|| {
+            let (s, mut r) = crossfire::oneshot::oneshot::<u64>();
+            s.send(black_box(1));
+            r.try_recv().unwrap()
+        });
+    });
+    g.bench_function("std sync_channel", |b| {
+        b.iter(|| {
+            let (s, r) = mpsc::sync_channel::<u64>(1);
+            s.send(black_box(1)).unwrap();
+            r.try_recv().unwrap()
+        });
+    });
+    g.finish();
+}
+
+fn create_poll_set_poll(c: &mut Criterion) {
+    let waker = Waker::noop();
+    let mut g = c.benchmark_group("create+poll+set+poll");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, mut e) = pair();
+            assert!(poll_once(&mut e, waker).is_pending());
+            p.set(black_box(1)).unwrap();
+            match poll_once(&mut e, waker) {
+                Poll::Ready(Ok(n)) => n,
+                _ => unreachable!(),
+            }
+        });
+    });
+    g.bench_function("oneshot", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::async_channel::<u64>();
+            let mut r = r.into_future();
+            assert!(poll_once(&mut r, waker).is_pending());
+            s.send(black_box(1)).unwrap();
+            poll_once(&mut r, waker).map(Result::unwrap)
+        });
+    });
+    g.bench_function("tokio", |b| {
+        b.iter(|| {
+            let (s, mut r) = tokio::sync::oneshot::channel::<u64>();
+            assert!(poll_once(&mut r, waker).is_pending());
+            s.send(black_box(1)).unwrap();
+            poll_once(&mut r, waker).map(Result::unwrap)
+        });
+    });
+    g.bench_function("futures", |b| {
+        b.iter(|| {
+            let (s, mut r) = futures::channel::oneshot::channel::<u64>();
+            assert!(poll_once(&mut r, waker).is_pending());
+            s.send(black_box(1)).unwrap();
+            poll_once(&mut r, waker).map(Result::unwrap)
+        });
+    });
+    g.bench_function("crossfire", |b| {
+        b.iter(|| {
+            let (s, mut r) = crossfire::oneshot::oneshot::<u64>();
+            assert!(poll_once(&mut r, waker).is_pending());
+            s.send(black_box(1));
+            poll_once(&mut r, waker).map(Result::unwrap)
+        });
+    });
+    g.finish();
+}
+
+fn drop_either(c: &mut Criterion) {
+    let mut g = c.benchmark_group("create+drop writer+see");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, mut e) = pair();
+            drop(p);
+            e.try_get().unwrap().is_err()
+        });
+    });
+    g.bench_function("oneshot", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::channel::<u64>();
+            drop(s);
+            r.try_recv().is_err()
+        });
+    });
+    g.bench_function("tokio", |b| {
+        b.iter(|| {
+            let (s, mut r) = tokio::sync::oneshot::channel::<u64>();
+            drop(s);
+            r.try_recv().is_err()
+        });
+    });
+    g.bench_function("futures", |b| {
+        b.iter(|| {
+            let (s, mut r) = futures::channel::oneshot::channel::<u64>();
+            drop(s);
+            r.try_recv().is_err()
+        });
+    });
+    g.bench_function("crossfire", |b| {
+        b.iter(|| {
+            let (s, mut r) = crossfire::oneshot::oneshot::<u64>();
+            drop(s);
+            r.try_recv().is_err()
+        });
+    });
+    g.bench_function("std sync_channel", |b| {
+        b.iter(|| {
+            let (s, r) = mpsc::sync_channel::<u64>(1);
+            drop(s);
+            r.try_recv().is_err()
+        });
+    });
+    g.finish();
+
+    let mut g = c.benchmark_group("create+drop reader+see");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, e) = pair();
+            drop(e);
+            p.set(black_box(1)).is_err()
+        });
+    });
+    g.bench_function("oneshot", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::channel::<u64>();
+            drop(r);
+            s.send(black_box(1)).is_err()
+        });
+    });
+    g.bench_function("tokio", |b| {
+        b.iter(|| {
+            let (s, r) = tokio::sync::oneshot::channel::<u64>();
+            drop(r);
+            s.send(black_box(1)).is_err()
+        });
+    });
+    g.bench_function("futures", |b| {
+        b.iter(|| {
+            let (s, r) = futures::channel::oneshot::channel::<u64>();
+            drop(r);
+            s.send(black_box(1)).is_err()
+        });
+    });
+    g.bench_function("crossfire", |b| {
+        b.iter(|| {
+            let (s, r) = crossfire::oneshot::oneshot::<u64>();
+            drop(r);
+            s.is_disconnected()
+        });
+    });
+    g.bench_function("std sync_channel", |b| {
+        b.iter(|| {
+            let (s, r) = mpsc::sync_channel::<u64>(1);
+            drop(r);
+            s.send(black_box(1)).is_err()
+        });
+    });
+    g.finish();
+}
+
+/// What users of the peers write by hand to have a callback: a boxed future that is its own waker.
+struct Task(std::sync::Mutex<Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        let mut slot = self.0.lock().unwrap();
+        if let Some(mut future) = slot.take() {
+            let waker = Waker::from(Arc::clone(&self));
+            if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+                *slot = Some(future);
+            }
+        }
+    }
+}
+
+fn spawn_callback(future: impl Future<Output = ()> + Send + 'static) {
+    Arc::new(Task(std::sync::Mutex::new(Some(Box::pin(future))))).wake();
+}
+
+static SINK: AtomicU64 = AtomicU64::new(0);
+
+fn sink(n: u64) {
+    SINK.store(n, Ordering::Relaxed);
+}
+
+fn callbacks(c: &mut Criterion) {
+    let mut g = c.benchmark_group("register callback+set");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, e) = pair();
+            e.on_complete(|outcome| sink(outcome.unwrap_or(0)));
+            p.set(black_box(1)).unwrap();
+        });
+    });
+    g.bench_function("oneshot+task", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::async_channel::<u64>();
+            spawn_callback(async move { sink(r.await.unwrap_or(0)) });
+            s.send(black_box(1)).unwrap();
+        });
+    });
+    g.bench_function("tokio+task", |b| {
+        b.iter(|| {
+            let (s, r) = tokio::sync::oneshot::channel::<u64>();
+            spawn_callback(async move { sink(r.await.unwrap_or(0)) });
+            s.send(black_box(1)).unwrap();
+        });
+    });
+    g.bench_function("futures+task", |b| {
+        b.iter(|| {
+            let (s, r) = futures::channel::oneshot::channel::<u64>();
+            spawn_callback(async move { sink(r.await.unwrap_or(0)) });
+            s.send(black_box(1)).unwrap();
+        });
+    });
+    g.finish();
+
+    let mut g = c.benchmark_group("set+register callback");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, e) = pair();
+            p.set(black_box(1)).unwrap();
+            e.on_complete(|outcome| sink(outcome.unwrap_or(0)));
+        });
+    });
+    g.bench_function("oneshot+task", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::async_channel::<u64>();
+            s.send(black_box(1)).unwrap();
+            spawn_callback(async move { sink(r.await.unwrap_or(0)) });
+        });
+    });
+    g.finish();
+}
+
+fn stages(c: &mut Criterion) {
+    let mut g = c.benchmark_group("1 map");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, e) = pair();
+            e.map(|n| n + 1).on_complete(|outcome| sink(outcome.unwrap_or(0)));
+            p.set(black_box(1)).unwrap();
+        });
+    });
+    g.bench_function("oneshot+task", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::async_channel::<u64>();
+            let mapped = r.into_future().map(|n| n.map(|n| n + 1));
+            spawn_callback(async move { sink(mapped.await.unwrap_or(0)) });
+            s.send(black_box(1)).unwrap();
+        });
+    });
+    g.finish();
+
+    let mut g = c.benchmark_group("3 maps");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, e) = pair();
+            e.map(|n| n + 1)
+                .map(|n| n + 1)
+                .map(|n| n + 1)
+                .on_complete(|outcome| sink(outcome.unwrap_or(0)));
+            p.set(black_box(1)).unwrap();
+        });
+    });
+    g.bench_function("oneshot+task", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::async_channel::<u64>();
+            let mapped = r
+                .into_future()
+                .map(|n| n.map(|n| n + 1))
+                .map(|n| n.map(|n| n + 1))
+                .map(|n| n.map(|n| n + 1));
+            spawn_callback(async move { sink(mapped.await.unwrap_or(0)) });
+            s.send(black_box(1)).unwrap();
+        });
+    });
+    g.finish();
+
+    let mut g = c.benchmark_group("10 maps");
+    g.bench_function("tenure", |b| {
+        b.iter(|| {
+            let (p, mut e) = pair();
+            for _ in 0..10 {
+                e = e.map(|n| n + 1);
+            }
+            e.on_complete(|outcome| sink(outcome.unwrap_or(0)));
+            p.set(black_box(1)).unwrap();
+        });
+    });
+    g.bench_function("oneshot+boxed futures", |b| {
+        b.iter(|| {
+            let (s, r) = oneshot::async_channel::<u64>();
+            let mut f = r.into_future().map(|n| n.unwrap_or(0)).boxed();
+            for _ in 0..10 {
+                f = f.map(|n| n + 1).boxed();
+            }
+            spawn_callback(async move { sink(f.await) });
+            s.send(black_box(1)).unwrap();
+        });
+    });
+    g.finish();
+}
+
+fn shared(c: &mut Criterion) {
+    for n in [1usize, 4, 8, 64] {
+        let mut g = c.benchmark_group(format!("shared, {n} callbacks"));
+        g.bench_function("tenure", |b| {
+            b.iter(|| {
+                let (p, e) = pair();
+                let shared = e.share();
+                for _ in 0..n {
+                    shared.on_complete(|outcome| sink(outcome.copied().unwrap_or(0)));
+                }
+                p.set(black_box(1)).unwrap();
+            });
+        });
+        g.bench_function("futures Shared+tasks", |b| {
+            b.iter(|| {
+                let (s, r) = futures::channel::oneshot::channel::<u64>();
+                let shared = r.shared();
+                for _ in 0..n {
+                    let each = shared.clone();
+                    spawn_callback(async move { sink(each.await.unwrap_or(0)) });
+                }
+                s.send(black_box(1)).unwrap();
+            });
+        });
+        g.finish();
+    }
+}
+
+/// A responder thread that answers each request when `hold` has passed.
+fn respond<R: Send + 'static>(hold: Duration, answer: fn(R, u64)) -> mpsc::SyncSender<R> {
+    let (send, receive) = mpsc::sync_channel::<R>(1);
+    thread::spawn(move || {
+        for request in receive {
+            let start = Instant::now();
+            while !hold.is_zero() && start.elapsed() < hold {
+                std::hint::spin_loop();
+            }
+            answer(request, 1);
+        }
+    });
+    send
+}
+
+/// Request and response over two threads: the response alone is the peer's.
+fn hand_off(c: &mut Criterion) {
+    for (name, hold) in [
+        ("hand-off, at once", Duration::ZERO),
+        ("hand-off, after 30 us", Duration::from_micros(30)),
+        ("hand-off, after 300 us", Duration::from_micros(300)),
+    ] {
+        let mut g = c.benchmark_group(name);
+        g.bench_function("tenure", |b| {
+            let to = respond::<tenure::promise::Promise<u64, ()>>(hold, |p, n| {
+                let _ = p.set(n);
+            });
+            b.iter(|| {
+                let (p, e) = pair();
+                to.send(p).unwrap();
+                e.get().ok().unwrap()
+            });
+        });
+        g.bench_function("oneshot", |b| {
+            let to = respond::<oneshot::Sender<u64>>(hold, |s, n| {
+                let _ = s.send(n);
+            });
+            b.iter(|| {
+                let (s, r) = oneshot::channel();
+                to.send(s).unwrap();
+                r.recv().unwrap()
+            });
+        });
+        g.bench_function("tokio", |b| {
+            let to = respond::<tokio::sync::oneshot::Sender<u64>>(hold, |s, n| {
+                let _ = s.send(n);
+            });
+            b.iter(|| {
+                let (s, r) = tokio::sync::oneshot::channel();
+                to.send(s).unwrap();
+                r.blocking_recv().unwrap()
+            });
+        });
+        g.bench_function("crossfire", |b| {
+            let to = respond::<crossfire::oneshot::TxOneshot<u64>>(hold, |s, n| s.send(n));
+            b.iter(|| {
+                let (s, r) = crossfire::oneshot::oneshot();
+                to.send(s).unwrap();
+                r.recv().unwrap()
+            });
+        });
+        g.bench_function("std sync_channel", |b| {
+            let to = respond::<mpsc::SyncSender<u64>>(hold, |s, n| {
+                let _ = s.send(n);
+            });
+            b.iter(|| {
+                let (s, r) = mpsc::sync_channel(1);
+                to.send(s).unwrap();
+                r.recv().unwrap()
+            });
+        });
+        g.finish();
+    }
+}
+
+/// A thousand under way at once: made here, set there, taken here.
+fn in_flight(c: &mut Criterion) {
+    const N: usize = 1000;
+
+    fn setter<R: Send + 'static>(answer: fn(R)) -> mpsc::SyncSender<Vec<R>> {
+        let (send, receive) = mpsc::sync_channel::<Vec<R>>(1);
+        thread::spawn(move || receive.into_iter().flatten().for_each(answer));
+        send
+    }
+
+    let mut g = c.benchmark_group("1000 in flight");
+    g.bench_function("tenure", |b| {
+        let to = setter::<tenure::promise::Promise<u64, ()>>(|p| {
+            let _ = p.set(1);
+        });
+        b.iter(|| {
+            let (ps, es): (Vec<_>, Vec<_>) = (0..N).map(|_| pair()).unzip();
+            to.send(ps).unwrap();
+            es.into_iter().map(|e| e.get().ok().unwrap()).sum::<u64>()
+        });
+    });
+    g.bench_function("oneshot", |b| {
+        let to = setter::<oneshot::Sender<u64>>(|s| {
+            let _ = s.send(1);
+        });
+        b.iter(|| {
+            let (ss, rs): (Vec<_>, Vec<_>) = (0..N).map(|_| oneshot::channel()).unzip();
+            to.send(ss).unwrap();
+            rs.into_iter().map(|r| r.recv().unwrap()).sum::<u64>()
+        });
+    });
+    g.bench_function("tokio", |b| {
+        let to = setter::<tokio::sync::oneshot::Sender<u64>>(|s| {
+            let _ = s.send(1);
+        });
+        b.iter(|| {
+            let (ss, rs): (Vec<_>, Vec<_>) =
+                (0..N).map(|_| tokio::sync::oneshot::channel()).unzip();
+            to.send(ss).unwrap();
+            rs.into_iter().map(|r| r.blocking_recv().unwrap()).sum::<u64>()
+        });
+    });
+    g.bench_function("crossfire", |b| {
+        let to = setter::<crossfire::oneshot::TxOneshot<u64>>(|s| s.send(1));
+        b.iter(|| {
+            let (ss, rs): (Vec<_>, Vec<_>) = (0..N).map(|_| crossfire::oneshot::oneshot()).unzip();
+            to.send(ss).unwrap();
+            rs.into_iter().map(|r| r.recv().unwrap()).sum::<u64>()
+        });
+    });
+    g.finish();
+}
+
+// ---- allocations ----------------------------------------------------------------------------
+
+struct Counting;
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+static COUNTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+// SAFETY: the system's allocator, and a count beside it.
+unsafe impl std::alloc::GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+        if COUNTED.load(Ordering::Relaxed) {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+            BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        }
+        // SAFETY: passed on.
+        unsafe { std::alloc::System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: std::alloc::Layout) {
+        // SAFETY: passed on.
+        unsafe { std::alloc::System.dealloc(at, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Prints allocations and bytes an operation, after a warm-up.
+fn allocations(_: &mut Criterion) {
+    fn row(name: &str, mut operation: impl FnMut()) {
+        const N: u64 = 1000;
+        for _ in 0..N {
+            operation();
+        }
+        CALLS.store(0, Ordering::Relaxed);
+        BYTES.store(0, Ordering::Relaxed);
+        COUNTED.store(true, Ordering::Relaxed);
+        for _ in 0..N {
+            operation();
+        }
+        COUNTED.store(false, Ordering::Relaxed);
+        println!(
+            "allocations {name:32} {:6.3} an operation, {:8.1} bytes",
+            CALLS.load(Ordering::Relaxed) as f64 / N as f64,
+            BYTES.load(Ordering::Relaxed) as f64 / N as f64,
+        );
+    }
+    row("tenure set+take", || {
+        let (p, mut e) = pair();
+        p.set(1).unwrap();
+        black_box(e.try_get());
+    });
+    row("tenure callback", || {
+        let (p, e) = pair();
+        e.on_complete(|outcome| sink(outcome.unwrap_or(0)));
+        p.set(1).unwrap();
+    });
+    row("tenure callback, 40 bytes", || {
+        let (p, e) = pair();
+        let captured = black_box([1u64; 5]);
+        e.on_complete(move |outcome| sink(outcome.unwrap_or(0) + captured[0]));
+        p.set(1).unwrap();
+    });
+    row("tenure 3 maps+callback", || {
+        let (p, e) = pair();
+        e.map(|n| n + 1)
+            .map(|n| n + 1)
+            .map(|n| n + 1)
+            .on_complete(|outcome| sink(outcome.unwrap_or(0)));
+        p.set(1).unwrap();
+    });
+    row("tenure shared, 4 callbacks", || {
+        let (p, e) = pair();
+        let shared = e.share();
+        for _ in 0..4 {
+            shared.on_complete(|outcome| sink(outcome.copied().unwrap_or(0)));
+        }
+        p.set(1).unwrap();
+    });
+    row("tenure ready", || {
+        black_box(tenure::promise::ready::<u64, ()>(1).try_get());
+    });
+    let mut slot = tenure::promise::Slot::<u64, ()>::new();
+    row("tenure slot", move || {
+        let (p, mut e) = slot.pair();
+        p.set(1).unwrap();
+        black_box(e.try_get());
+    });
+    row("oneshot set+take", || {
+        let (s, r) = oneshot::channel::<u64>();
+        s.send(1).unwrap();
+        black_box(r.try_recv().ok());
+    });
+    row("oneshot+task", || {
+        let (s, r) = oneshot::async_channel::<u64>();
+        spawn_callback(async move { sink(r.await.unwrap_or(0)) });
+        s.send(1).unwrap();
+    });
+    row("tokio set+take", || {
+        let (s, mut r) = tokio::sync::oneshot::channel::<u64>();
+        s.send(1).unwrap();
+        black_box(r.try_recv().ok());
+    });
+    row("futures set+take", || {
+        let (s, mut r) = futures::channel::oneshot::channel::<u64>();
+        s.send(1).unwrap();
+        black_box(r.try_recv().ok());
+    });
+    row("crossfire set+take", || {
+        let (s, mut r) = crossfire::oneshot::oneshot::<u64>();
+        s.send(1);
+        black_box(r.try_recv().ok());
+    });
+}
+
+criterion_group!(
+    all,
+    create_set_take,
+    create_poll_set_poll,
+    drop_either,
+    callbacks,
+    stages,
+    shared,
+    hand_off,
+    in_flight,
+    allocations
+);
+criterion_main!(all);
