@@ -51,6 +51,7 @@ pub(crate) struct Header {
 /// What needs the types.
 struct Verbs {
     retryable: bool,
+    task: bool,
     attempt: unsafe fn(NonNull<Header>, &JobCtx) -> Ran,
     write_error: unsafe fn(NonNull<Header>, JobError),
     /// The last argument points to a place for a `Result<T, JobError>`.
@@ -80,6 +81,8 @@ pub(crate) enum Ran {
     Snoozed(core::time::Duration),
     /// It asks to be cancelled.
     Cancelled,
+    /// A task that waits to be woken.
+    Pending,
 }
 
 /// Why an attempt has no value.
@@ -97,11 +100,13 @@ pub(crate) trait Body: Send + 'static {
     type Value: Send + 'static;
     /// Whether it can be called more than once, and by several threads at once.
     const RETRYABLE: bool;
-    /// Calls it.
+    /// Whether it is a future.
+    const TASK: bool = false;
+    /// Calls it. `None`: it is a task that waits to be woken.
     ///
     /// # Safety
     /// Between `start` and the exit of the attempt; not RETRYABLE: at most once in its life.
-    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Outcome<Self::Value>;
+    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<Self::Value>>;
 }
 
 /// `Fn + Sync`: may be retried, also while a late attempt is still inside.
@@ -116,10 +121,10 @@ where
     type Value = R::Value;
     const RETRYABLE: bool = true;
 
-    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Outcome<R::Value> {
+    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<R::Value>> {
         // SAFETY: the caller is inside (rule 2), so the closure is alive; shared only, and `F: Sync`.
         let f = unsafe { &(*this).0 };
-        f(ctx).into_outcome()
+        Some(f(ctx).into_outcome())
     }
 }
 
@@ -135,11 +140,11 @@ where
     type Value = R::Value;
     const RETRYABLE: bool = false;
 
-    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Outcome<R::Value> {
+    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<R::Value>> {
         // SAFETY: one attempt in its life, so nobody else is inside (rule 2): exclusive.
         match unsafe { (*this).0.take() } {
-            Some(f) => f(ctx).into_outcome(),
-            None => Outcome::Cancel,
+            Some(f) => Some(f(ctx).into_outcome()),
+            None => Some(Outcome::Cancel),
         }
     }
 }
@@ -147,6 +152,7 @@ where
 impl<B: Body> Cell<B> {
     const VERBS: Verbs = Verbs {
         retryable: B::RETRYABLE,
+        task: B::TASK,
         attempt: attempt::<B>,
         write_error: write_error::<B>,
         take_result: take_result::<B>,
@@ -166,7 +172,8 @@ unsafe fn attempt<B: Body>(at: NonNull<Header>, ctx: &JobCtx) -> Ran {
     // User code: no lock held, the word is Leased, and a panic is an attempt that failed.
     // SAFETY: inside, see above; `ManuallyDrop` is transparent.
     let outcome = match catch_unwind(AssertUnwindSafe(|| unsafe { B::call(closure, ctx) })) {
-        Ok(outcome) => outcome,
+        Ok(Some(outcome)) => outcome,
+        Ok(None) => return Ran::Pending,
         Err(payload) => return Ran::Failed(Failure::panicked(payload)),
     };
     match outcome {
@@ -323,6 +330,11 @@ impl JobRef {
     pub(crate) unsafe fn from_raw(at: *mut Header) -> Self {
         // SAFETY: not null, says the caller.
         Self(unsafe { NonNull::new_unchecked(at) })
+    }
+
+    /// Whether it is a future, whose attempts are polls.
+    pub(crate) fn is_task(&self) -> bool {
+        self.verbs.task
     }
 
     pub(crate) fn retryable(&self) -> bool {

@@ -39,6 +39,10 @@ impl JobCtx {
         Self { job, epoch, attempt, token }
     }
 
+    pub(super) fn job(&self) -> NonNull<Header> {
+        self.job
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: `new` asks that the job outlive us.
         unsafe { self.job.as_ref() }

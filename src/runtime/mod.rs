@@ -70,7 +70,7 @@
 //! |---|---|---|
 //! | Scheduled, Backoff | the driver's timer | the timer made for this epoch (a job with a key goes from Scheduled to Suspended), cancel |
 //! | Ready | a queue entry | the worker that takes it, cancel |
-//! | Suspended | its key's queue | the key's last owner, cancel |
+//! | Suspended | its key's queue, or the wakers of a task | the key's last owner, a waker, cancel |
 //! | Leased | the attempt with this epoch | that attempt, the driver's rescue |
 //! | Completing | one thread, which runs no user code in it | that thread |
 //! | Succeeded, Dead, Cancelled | the handle | nobody |
@@ -95,8 +95,17 @@
 //! The epoch does not wrap: a job whose epochs, or whose sixteen places inside the closure, are used
 //! up is dead. Attempts saturate at 65,535, which is also the most that are made.
 //!
+//! A task ([`Runtime::spawn`]) is a job whose attempts are polls. One that is pending goes from Leased to
+//! Suspended, or, if it was woken meanwhile, to Ready; its waker leads from Suspended to Ready. All polls
+//! have one epoch, so that a task may be polled for ever.
+//!
+//! | edge | Release in | Acquire in | makes visible |
+//! |---|---|---|---|
+//! | Suspended → Ready, or a mark | `wake` | `start` | what came before the wake |
+//!
 //! The other protocols are told where they live: the event count (`sleep.rs`), the seat that the
-//! driver watches (`seat.rs`), the way into the driver (`intake.rs`), the end (`shutdown.rs`).
+//! driver watches (`seat.rs`), the way into the driver (`intake.rs`), waiting inside jobs
+//! (`waiting.rs`), tasks (`task.rs`), the end (`shutdown.rs`).
 
 mod builder;
 mod cell;
@@ -122,6 +131,7 @@ mod sleep;
 mod state;
 mod stats;
 mod submit;
+mod task;
 mod waiting;
 mod worker;
 

@@ -7,16 +7,17 @@
 use core::ptr::NonNull;
 use core::time::Duration;
 
-use super::cell::{JobRef, Many, Ran};
+use super::cell::{Body, JobRef, Many, Ran};
 use super::ctx::JobCtx;
 use super::error::{AttemptError, DeadLetter, JobError};
 use super::handle::JobHandle;
 use super::intake::{Bell, Intake};
 use super::options::{JobId, Priority};
+use super::outcome::Outcome;
 use super::seat::Seat;
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
-use super::state::{Cancel, Ended, Fired, Lost, Start, State, StateCell, Then};
+use super::state::{Cancel, Ended, Fired, Lost, Parked, Start, State, StateCell, Then};
 use crate::clock::Timestamp;
 use crate::lease::FencingToken;
 use crate::retry::Stop;
@@ -51,6 +52,32 @@ where
     (Job(job), JobHandle::new(handle))
 }
 
+/// What a model's task does when polled: `None` is pending.
+type Polled<T> = Box<dyn Fn() -> Option<T> + Send + Sync>;
+
+struct Polls<T>(Polled<T>);
+
+impl<T: Send + 'static> Body for Polls<T> {
+    type Value = T;
+    const RETRYABLE: bool = false;
+    const TASK: bool = true;
+
+    unsafe fn call(this: *mut Self, _ctx: &JobCtx) -> Option<Outcome<T>> {
+        // SAFETY: the caller is inside.
+        unsafe { (*this).0() }.map(Outcome::Done)
+    }
+}
+
+/// A task that begins Ready, woken by [`Job::wake`].
+pub fn task<T: Send + 'static>(
+    poll: impl Fn() -> Option<T> + Send + Sync + 'static,
+) -> (Job, JobHandle<T>) {
+    let first = StateCell::new(State::Ready);
+    let body = Polls(Box::new(poll) as Polled<T>);
+    let (job, handle) = JobRef::new(body, first, 1, Priority::Normal, None);
+    (Job(job), JobHandle::new(handle))
+}
+
 impl Job {
     fn finish(&self, ended: Ended) {
         // SAFETY: each caller has it from this job's word, and uses it once.
@@ -77,7 +104,7 @@ impl Job {
     /// As a worker that took an entry; its retries (up to `most` attempts) run here, too.
     pub fn drive(&self, most: u32) -> End {
         loop {
-            let (epoch, attempt) = match self.0.state.start() {
+            let (epoch, attempt) = match self.0.state.start(self.0.is_task()) {
                 Start::Run { epoch, attempt } => (epoch, attempt),
                 Start::Stale(_) => return End::Nothing,
                 Start::UsedUp => {
@@ -102,6 +129,18 @@ impl Job {
                     return End::Nothing;
                 }
                 Ran::Failed(failure) => failure,
+                Ran::Pending => match self.0.state.suspend(epoch) {
+                    Parked::Suspended => return End::Nothing,
+                    Parked::Again => continue,
+                    Parked::Cancelled(ended) => {
+                        self.finish(ended);
+                        return End::Cancelled;
+                    }
+                    Parked::Fenced => {
+                        self.late();
+                        return End::Nothing;
+                    }
+                },
                 Ran::Snoozed(_) | Ran::Cancelled => unreachable!("the closure returns a Result"),
             };
             // A failed model inside the closure must not pass for a failed attempt.
@@ -180,6 +219,11 @@ impl Job {
     /// As the key's last owner; runs the job if it became Ready.
     pub fn resume(&self, most: u32) -> End {
         if self.0.state.resume() { self.drive(most) } else { End::Nothing }
+    }
+
+    /// As a task's waker; polls it here if it became Ready.
+    pub fn wake(&self) -> End {
+        if self.0.state.wake() { self.drive(1) } else { End::Nothing }
     }
 
     pub fn heartbeat(&self, epoch: u32) -> bool {

@@ -1,6 +1,7 @@
 //! The runtime, as its users hold it.
 
 use core::fmt;
+use core::future::Future;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::shared::Shared;
 use super::shutdown::ShutdownReport;
 use super::stats::Stats;
 use super::submit::{self, Job, OneAttempt, Retried, SubmitManyError};
+use super::task;
 use crate::clock::{Clock, Timestamp};
 use crate::lease::LeaseTable;
 
@@ -126,6 +128,33 @@ impl Runtime {
         F: FnOnce(&JobCtx) -> R + Send + 'static,
     {
         Job::new(self.shared(), job)
+    }
+
+    /// Runs a future on the workers. Each poll is watched like an attempt; there are no retries, and
+    /// no reactor: what the future waits for must wake it (a channel, an `Eventual`, a tokio socket
+    /// inside a tokio context, …). To cancel it, cancel the handle: the future is dropped at its next
+    /// `await`.
+    ///
+    /// ```
+    /// use tenure::runtime::Runtime;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let job = runtime.submit(|_| Ok::<_, String>(20))?;
+    /// let task = runtime.spawn(async move { job.await.map(|n| n + 1) })?;
+    /// assert_eq!(task.get()??, 21);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] gives the future back: the runtime shuts down, or is full.
+    pub fn spawn<F>(&self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        task::spawn(self.shared(), future)
     }
 
     /// Subscribes to what happens from now on. Events that do not fit (1024 of them) are dropped and

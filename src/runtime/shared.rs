@@ -20,6 +20,7 @@ use super::shutdown::Closing;
 use super::sleep::Sleepers;
 use super::state::{Cancel, Ended, Fired, State, Word};
 use super::stats::{Count, Counters, Stats};
+use super::task::Tasks;
 use super::waiting::HeldUp;
 use super::worker;
 use crate::clock::{AdvanceListener, Clock, Timestamp};
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) members: Members,
     pub(crate) intake: Intake<Arming>,
     pub(crate) bell: CachePadded<Bell>,
+    pub(crate) tasks: Tasks,
     pub(crate) held_up: CachePadded<HeldUp>,
     pub(crate) keys: Keys,
     pub(crate) subscribers: Subscribers,
@@ -68,6 +70,7 @@ impl Shared {
             members: Members::new(),
             intake: Intake::new(),
             bell: CachePadded::new(Bell::new()),
+            tasks: Tasks::new(),
             held_up: CachePadded::new(HeldUp::new()),
             keys: Keys::new(Arc::clone(&clock)),
             subscribers,
@@ -104,6 +107,15 @@ impl Shared {
             other => self.injector(other).push(job),
         }
         // The fence in there is also the one that orders the push before the look at the phase.
+        self.sleepers.notify();
+        if self.closing.has_begun() {
+            self.sweep();
+        }
+    }
+
+    /// The same, behind everything that waits.
+    pub(crate) fn push_back(&self, job: JobRef) {
+        self.injector(job.priority).push(job);
         self.sleepers.notify();
         if self.closing.has_begun() {
             self.sweep();
@@ -316,6 +328,7 @@ impl Shared {
             self.one_less();
             self.closing.done();
         }
+        self.tasks.remove(job);
         // SAFETY: `ended` is from this job's word, in this thread, used once.
         let waker = unsafe { job.clean_up(ended) };
         if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
@@ -331,6 +344,7 @@ impl Shared {
     /// A handle made the job's word Cancelled, out of this state, and has cleaned up.
     pub(crate) fn cancelled_by_handle(&self, job: &JobRef, from: State) {
         self.count_cancelled(job, None);
+        self.tasks.remove(job);
         if !from.has_its_key() {
             return;
         }
@@ -370,7 +384,7 @@ impl Shared {
                 self.cancel_by_shutdown(&job);
             }
         }
-        for job in self.keys.drain() {
+        for job in self.keys.drain().into_iter().chain(self.tasks.drain()) {
             self.cancel_by_shutdown(&job);
         }
     }

@@ -26,6 +26,8 @@ const HEARTBEAT_SEEN: u64 = 1 << 11;
 const BY_SHUTDOWN: u64 = 1 << 12;
 /// The job's end is in the counters.
 const COUNTED: u64 = 1 << 13;
+/// A task was woken while it was being polled.
+const NOTIFIED: u64 = 1 << 14;
 
 const ONE_ATTEMPT: u64 = 1 << 16;
 const ATTEMPT_SHIFT: u32 = 16;
@@ -179,6 +181,7 @@ impl fmt::Debug for Word {
             (HEARTBEAT_SEEN, "HEARTBEAT_SEEN"),
             (BY_SHUTDOWN, "BY_SHUTDOWN"),
             (COUNTED, "COUNTED"),
+            (NOTIFIED, "NOTIFIED"),
         ] {
             if self.has(flag) {
                 write!(f, " {name}")?;
@@ -246,6 +249,20 @@ pub(crate) enum Lost {
     /// Rescue only: it showed life; look again a period later.
     Alive,
     /// The attempt was not the current one.
+    Fenced,
+}
+
+/// What became of a task whose poll is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Parked {
+    /// Suspended; a wake makes it Ready.
+    Suspended,
+    /// It was woken meanwhile, and is Ready: push an entry.
+    Again,
+    /// Somebody had asked: Cancelled.
+    Cancelled(Ended),
+    /// The poll was not the current attempt.
     Fenced,
 }
 
@@ -322,8 +339,9 @@ impl StateCell {
         }
     }
 
-    /// An entry was taken from a queue: begin an attempt.
-    pub(crate) fn start(&self) -> Start {
+    /// An entry was taken from a queue: begin an attempt. `task`: a poll of a task, which goes on with
+    /// the epoch that it had, since nobody else can have had it; so a task may be polled for ever.
+    pub(crate) fn start(&self, task: bool) -> Start {
         // ORDERING: Acquire: pairs with the Release in `fail` and the AcqRel of `exit`: what earlier
         // attempts did inside the closure happens before this one.
         let started = self.update(Ordering::Acquire, |w| {
@@ -332,7 +350,8 @@ impl StateCell {
             } else if w.runners() == MAX_RUNNERS || w.epoch() >= u32::MAX - 1 {
                 Some(w.to(State::Completing))
             } else {
-                Some(w.to(State::Leased).next_epoch().runner_in().without(HEARTBEAT_SEEN))
+                let w = if task && w.epoch() != 0 { w } else { w.next_epoch() };
+                Some(w.to(State::Leased).runner_in().without(HEARTBEAT_SEEN | NOTIFIED))
             }
         });
         match started {
@@ -390,6 +409,51 @@ impl StateCell {
             })
         });
         Self::lost(moved)
+    }
+
+    /// The poll `epoch` of a task is pending, and out of the task.
+    pub(crate) fn suspend(&self, epoch: u32) -> Parked {
+        // ORDERING: AcqRel: as in `fail`.
+        let moved = self.update(Ordering::AcqRel, |w| {
+            if !w.is(State::Leased, epoch) {
+                return None;
+            }
+            Some(if w.cancel_requested() {
+                w.to(State::Cancelled).runner_out()
+            } else if w.has(NOTIFIED) {
+                w.to(State::Ready).runner_out().without(NOTIFIED)
+            } else {
+                w.to(State::Suspended).runner_out()
+            })
+        });
+        match moved {
+            Err(_) => Parked::Fenced,
+            Ok(w) => match w.state() {
+                State::Ready => Parked::Again,
+                State::Cancelled => Parked::Cancelled(w.ended()),
+                _ => Parked::Suspended,
+            },
+        }
+    }
+
+    /// A task is woken. True: Ready now, push an entry.
+    #[must_use]
+    pub(crate) fn wake(&self) -> bool {
+        // ORDERING: Release: pairs with the Acquire of the next `start`: that poll sees what came
+        // before the wake; also if it is Ready already, or being polled, so it always writes.
+        let moved = self.update(Ordering::Release, |w| match w.state() {
+            State::Suspended => Some(w.to(State::Ready).without(NOTIFIED)),
+            State::Leased => Some(w.with(NOTIFIED)),
+            // A mark that nobody reads but that tells this case from the first.
+            State::Ready => Some(w.with(NOTIFIED)),
+            State::Scheduled
+            | State::Completing
+            | State::Backoff
+            | State::Succeeded
+            | State::Dead
+            | State::Cancelled => None,
+        });
+        moved.is_ok_and(|w| w.state() == State::Ready && !w.has(NOTIFIED))
     }
 
     /// The attempt `epoch` is out of time. `force`: whether it showed life or not.
@@ -585,13 +649,13 @@ mod tests {
     #[test]
     fn the_life_of_a_job_that_fails_once() {
         let word = StateCell::new(State::Ready);
-        assert_eq!(word.start(), Start::Run { epoch: 1, attempt: 1 });
+        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
         assert!(word.is_current(1));
         assert_eq!(word.fail(1, Then::Retry), Lost::Backoff { epoch: 1 });
         assert_eq!(word.fire(0, false), Fired::Stale, "a timer of another epoch");
         assert_eq!(word.fire(1, true), Fired::Ready);
         assert_eq!(word.fire(1, false), Fired::Stale);
-        assert_eq!(word.start(), Start::Run { epoch: 2, attempt: 2 });
+        assert_eq!(word.start(false), Start::Run { epoch: 2, attempt: 2 });
         assert_eq!(word.complete(1), Claim::Fenced);
         assert_eq!(word.complete(2), Claim::Claimed);
         assert_eq!(word.cancel(false), Cancel::TooLate);
@@ -603,14 +667,14 @@ mod tests {
     #[test]
     fn a_rescued_attempt_keeps_the_closure_until_it_leaves() {
         let word = StateCell::new(State::Ready);
-        assert_eq!(word.start(), Start::Run { epoch: 1, attempt: 1 });
+        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
         assert!(word.heartbeat(1));
         assert_eq!(word.rescue(1, Then::Retry, false), Lost::Alive);
         assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
         assert_eq!(word.rescue(1, Then::Retry, false), Lost::Fenced);
         assert!(!word.heartbeat(1));
         assert_eq!(word.fire(2, false), Fired::Ready);
-        assert_eq!(word.start(), Start::Run { epoch: 3, attempt: 2 });
+        assert_eq!(word.start(false), Start::Run { epoch: 3, attempt: 2 });
         assert_eq!(word.rescue(3, Then::Die, true), Lost::Dying);
         let ended = word.publish(State::Dead, false);
         assert!(!ended.drop_closure);
@@ -621,14 +685,14 @@ mod tests {
     #[test]
     fn an_epoch_or_a_runner_too_many_ends_the_job() {
         let word = StateCell::with_epoch(State::Ready, u32::MAX - 1);
-        assert_eq!(word.start(), Start::UsedUp);
+        assert_eq!(word.start(false), Start::UsedUp);
         let word = StateCell::new(State::Ready);
         for runner in 0..MAX_RUNNERS {
-            let Start::Run { epoch, .. } = word.start() else { panic!("runner {runner}") };
+            let Start::Run { epoch, .. } = word.start(false) else { panic!("runner {runner}") };
             let Lost::Backoff { epoch } = word.rescue(epoch, Then::Retry, false) else { panic!() };
             assert_eq!(word.fire(epoch, false), Fired::Ready);
         }
-        assert_eq!(word.start(), Start::UsedUp);
+        assert_eq!(word.start(false), Start::UsedUp);
     }
 
     #[test]
@@ -645,6 +709,22 @@ mod tests {
         assert_eq!(word.fire(0, true), Fired::InLine);
         assert_eq!(word.fire(0, true), Fired::Stale);
         assert!(word.resume());
+    }
+
+    #[test]
+    fn a_task_keeps_its_epoch_and_is_polled_once_a_wake() {
+        let word = StateCell::new(State::Ready);
+        assert_eq!(word.start(true), Start::Run { epoch: 1, attempt: 1 });
+        assert_eq!(word.suspend(1), Parked::Suspended);
+        assert!(word.wake());
+        assert!(!word.wake(), "its entry is there already");
+        assert_eq!(word.start(true), Start::Run { epoch: 1, attempt: 1 });
+        assert!(!word.wake(), "it is being polled");
+        assert_eq!(word.suspend(1), Parked::Again);
+        assert_eq!(word.start(true), Start::Run { epoch: 1, attempt: 1 });
+        assert_eq!(word.suspend(1), Parked::Suspended);
+        assert!(matches!(word.cancel(false), Cancel::Now { from: State::Suspended, .. }));
+        assert!(!word.wake());
     }
 
     #[test]

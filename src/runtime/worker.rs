@@ -16,7 +16,7 @@ use super::members::{Crew, Member};
 use super::options::Priority;
 use super::seat::Seat;
 use super::shared::Shared;
-use super::state::{Lost, Start, State, Then};
+use super::state::{Lost, Parked, Start, State, Then};
 use crate::clock::Timestamp;
 use crate::lease::FencingToken;
 use crate::retry::Stop;
@@ -310,7 +310,7 @@ impl Local {
     /// Runs one attempt of a job, if it is Ready.
     pub(crate) fn run(&self, job: JobRef) {
         let shared = &*self.shared;
-        match job.state.start() {
+        match job.state.start(job.is_task()) {
             Start::Stale(_) => shared.stale(&job, Some(&self.member)),
             Start::UsedUp => {
                 self.record(
@@ -395,6 +395,7 @@ impl Local {
             Ran::Failed(failure) => {
                 self.failed(job, epoch, Tried { attempt, began, token, held }, failure)
             }
+            Ran::Pending => self.pending(job, epoch, attempt),
             Ran::Snoozed(delay) if job.retryable() => {
                 self.snoozed(job, epoch, attempt, held, delay)
             }
@@ -446,6 +447,17 @@ impl Local {
             (Lost::Backoff { .. } | Lost::Dying | Lost::Alive, _) => {
                 unreachable!("`fail` does what it was told to")
             }
+        }
+    }
+
+    fn pending(&self, job: &JobRef, epoch: u32, attempt: u32) {
+        let shared = &*self.shared;
+        match job.state.suspend(epoch) {
+            Parked::Suspended => {}
+            // To the back of the queue: a task that wakes itself does not keep the worker.
+            Parked::Again => shared.push_back(job.clone()),
+            Parked::Cancelled(ended) => shared.cancelled(job, ended, Some(&self.member)),
+            Parked::Fenced => shared.late(job, attempt, &self.member),
         }
     }
 

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
-use tenure::runtime::model::{End, Job, job};
+use tenure::runtime::model::{End, Job, job, task};
 use tenure::runtime::{JobError, JobHandle};
 
 /// Something that may be seen and must be dropped once, after all who saw it.
@@ -209,7 +209,64 @@ fn shutdown(job: &Job) -> End {
     }
 }
 
+/// A task that is pending until `flag` is set, its waker, and somebody else.
+fn race_task(other: Option<Op>) {
+    let flag = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+    let seen = Arc::clone(&flag);
+    let payload = std::sync::Arc::new(UnsafeCellBox(UnsafeCell::new(0)));
+    let read = payload.clone();
+    let (job, handle) = task(move || {
+        // Relaxed: the edge has to come from the wake.
+        seen.load(loom::sync::atomic::Ordering::Relaxed).then(|| read.get())
+    });
+    let mut threads = Vec::new();
+    if let Some(op) = other {
+        let job = job.clone();
+        threads.push(thread::spawn(move || op(&job)));
+    }
+    let waker = job.clone();
+    threads.push(thread::spawn(move || {
+        payload.set(7);
+        flag.store(true, loom::sync::atomic::Ordering::Relaxed);
+        waker.wake()
+    }));
+    threads.push(thread::spawn(move || job.drive(1)));
+    let ends: Vec<End> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let ended: Vec<_> =
+        ends.iter().filter(|e| matches!(e, End::Succeeded | End::Cancelled)).collect();
+    assert_eq!(ended.len(), 1, "one end: {ends:?}");
+    match loom::future::block_on(handle) {
+        Ok(value) => assert_eq!((value, *ended[0]), (7, End::Succeeded)),
+        Err(_) => assert_eq!(*ended[0], End::Cancelled),
+    }
+}
+
+/// What the waker hands to the task.
+struct UnsafeCellBox(UnsafeCell<u32>);
+// SAFETY: written before the wake, read by the poll after it; loom checks that.
+unsafe impl Sync for UnsafeCellBox {}
+// SAFETY: as above.
+unsafe impl Send for UnsafeCellBox {}
+
+impl UnsafeCellBox {
+    fn set(&self, value: u32) {
+        // SAFETY: loom checks that nobody else is there.
+        self.0.with_mut(|c| unsafe { *c = value });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: loom checks that nobody writes.
+        self.0.with(|c| unsafe { *c })
+    }
+}
+
 models! { "runtime";
+    /// A task is woken before, while or after it is polled.
+    wake_x_poll [bound: 3] { race_task(None); }
+    /// The same, and it is cancelled.
+    wake_x_poll_x_cancel [bound: 2] { race_task(Some(cancel)); }
+    /// The same, and the runtime shuts down.
+    wake_x_poll_x_shutdown [bound: 2] { race_task(Some(shutdown)); }
     /// The result of a worker and whoever waits for it.
     finish_x_await [bound: 3] { race(OK, 1, &[], Reader::Await); }
     /// The result has nobody to take it, or just lost it.
