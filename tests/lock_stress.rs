@@ -54,6 +54,7 @@ impl<U: Unlock> Guarded<U> {
         assert!(!self.lock.is_locked());
         let words = format!("{:?}", self.lock);
         assert!(words.contains("sleepers: 0"), "{words}");
+        assert!(words.contains("starving: false, granted: false"), "{words}");
     }
 }
 

@@ -68,6 +68,21 @@ impl Deadline {
     }
 }
 
+/// How long something has taken so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Timestamp);
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self(now())
+    }
+
+    /// In a model, which has no time: for ever, so that whatever waits for a time has its turn.
+    pub(crate) fn elapsed(self) -> Duration {
+        if cfg!(tenure_loom) { Duration::MAX } else { now().saturating_since(self.0) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

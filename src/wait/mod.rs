@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Deadline`] | when a blocking call gives up; any `Duration` is legal |
 //! | [`Parker`], [`Unparker`] | one thread that sleeps until told, with a token of its own |
+//! | [`SpinPolicy`] | how long to try before sleeping: learned, never, or fixed |
 //! | spin budget (private) | rounds of pauses, then of yields, before a sleep |
 //! | wait on a word (private) | spin, then sleep, while a word keeps its value |
 //!
@@ -12,12 +13,15 @@
 
 mod deadline;
 mod parker;
+mod processors;
 mod spin;
 mod word;
 
 pub use deadline::Deadline;
+pub(crate) use deadline::Stopwatch;
 pub use parker::{Parker, Unparker};
+pub use spin::SpinPolicy;
 #[allow(unused_imports, reason = "for the rooms above")]
-pub(crate) use spin::{DEFAULT_ROUNDS, Spin};
+pub(crate) use spin::{Budget, DEFAULT_ROUNDS, Spin, is_lesson};
 #[allow(unused_imports, reason = "for the rooms above")]
 pub(crate) use word::wait_while;

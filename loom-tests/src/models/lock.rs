@@ -60,6 +60,7 @@ impl<U: Unlock> Guarded<U> {
         assert!(!self.lock.is_locked());
         let words = format!("{:?}", self.lock);
         assert!(words.contains("sleepers: 0"), "{words}");
+        assert!(words.contains("starving: false, granted: false"), "{words}");
     }
 }
 
@@ -75,6 +76,31 @@ fn lock_x_lock<U: Unlock>(threads: u32, rounds: u32) {
     let all = threads.len() as u32 * rounds;
     threads.into_iter().for_each(|t| t.join().unwrap());
     assert_eq!(guarded.value(), all);
+    guarded.is_at_rest();
+}
+
+/// A sleeper loses a race to a barger, asks to be handed the lock, and is. In a model patience is
+/// over at once, so that each second sleep is that of a starving waiter.
+fn starving_x_barging<U: Unlock>(fires: bool) {
+    let guarded = Guarded::<U>::new();
+    let barging = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || (0..2).for_each(|_| guarded.count())
+    });
+    let starving = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || {
+            if fires {
+                guarded.try_count_for(Duration::from_secs(1))
+            } else {
+                guarded.count();
+                1
+            }
+        }
+    });
+    barging.join().unwrap();
+    let won = starving.join().unwrap();
+    assert_eq!(guarded.value(), 2 + won);
     guarded.is_at_rest();
 }
 
@@ -122,31 +148,37 @@ models! { "lock";
     /// Two threads, once each.
     asymmetric_2x1 { lock_x_lock::<AsymmetricUnlock>(2, 1); }
     /// Two threads, twice each: barging, and a second sleep in contended mode.
-    asymmetric_2x2 [bound: 4] { lock_x_lock::<AsymmetricUnlock>(2, 2); }
+    asymmetric_2x2 [bound: 3] { lock_x_lock::<AsymmetricUnlock>(2, 2); }
     /// Three threads: one wakes a second while a third barges.
-    asymmetric_3x1 [bound: 2] { lock_x_lock::<AsymmetricUnlock>(3, 1); }
+    asymmetric_3x1 [bound: 2, once] { lock_x_lock::<AsymmetricUnlock>(3, 1); }
     /// Three threads, twice each.
     asymmetric_3x2 [bound: 1] { lock_x_lock::<AsymmetricUnlock>(3, 2); }
     /// Two threads, once each.
     symmetric_2x1 { lock_x_lock::<SymmetricUnlock>(2, 1); }
     /// Two threads, twice each.
-    symmetric_2x2 [bound: 4] { lock_x_lock::<SymmetricUnlock>(2, 2); }
+    symmetric_2x2 [bound: 3] { lock_x_lock::<SymmetricUnlock>(2, 2); }
     /// Three threads.
-    symmetric_3x1 [bound: 3, once] { lock_x_lock::<SymmetricUnlock>(3, 1); }
+    symmetric_3x1 [bound: 2, once] { lock_x_lock::<SymmetricUnlock>(3, 1); }
     /// Three threads, twice each.
-    symmetric_3x2 [bound: 2, once] { lock_x_lock::<SymmetricUnlock>(3, 2); }
+    symmetric_3x2 [bound: 1] { lock_x_lock::<SymmetricUnlock>(3, 2); }
     /// A deadline that passes at once, while the owner unlocks.
     asymmetric_timed_fires [fires] { timed_x_lock::<AsymmetricUnlock>(1, true); }
     /// A deadline that never passes.
     asymmetric_timed_never { timed_x_lock::<AsymmetricUnlock>(1, false); }
     /// Two deadlines that pass at once.
-    asymmetric_two_timed_fire [bound: 2, fires] { timed_x_lock::<AsymmetricUnlock>(2, true); }
+    asymmetric_two_timed_fire [bound: 1, fires] { timed_x_lock::<AsymmetricUnlock>(2, true); }
     /// A deadline that passes while the wake that was meant for it is under way.
-    asymmetric_timed_x_sleeper_x_unlock [bound: 2, fires] { timed_x_lock_x_unlock::<AsymmetricUnlock>(); }
+    asymmetric_timed_x_sleeper_x_unlock [bound: 1, fires] { timed_x_lock_x_unlock::<AsymmetricUnlock>(); }
     /// A deadline that passes at once, while the owner unlocks.
     symmetric_timed_fires [fires] { timed_x_lock::<SymmetricUnlock>(1, true); }
     /// A deadline that never passes.
     symmetric_timed_never { timed_x_lock::<SymmetricUnlock>(1, false); }
     /// A deadline that passes while the wake that was meant for it is under way.
-    symmetric_timed_x_sleeper_x_unlock [bound: 2, fires] { timed_x_lock_x_unlock::<SymmetricUnlock>(); }
+    symmetric_timed_x_sleeper_x_unlock [bound: 1, fires] { timed_x_lock_x_unlock::<SymmetricUnlock>(); }
+    /// A barger takes the lock from under a woken sleeper, which is handed it then.
+    asymmetric_starving_x_barging [bound: 3] { starving_x_barging::<AsymmetricUnlock>(false); }
+    /// The same, and the starving one's deadline passes as it is handed the lock.
+    asymmetric_starving_x_barging_timed [bound: 3, fires] { starving_x_barging::<AsymmetricUnlock>(true); }
+    /// A barger takes the lock from under a woken sleeper, which is handed it then.
+    symmetric_starving_x_barging [bound: 3] { starving_x_barging::<SymmetricUnlock>(false); }
 }

@@ -6,6 +6,8 @@ pub mod clock;
 pub mod lease;
 pub mod lease_wait;
 pub mod lock;
+pub mod lock_condvar;
+pub mod lock_rwlock;
 pub mod promise;
 pub mod promise_many;
 pub mod runtime;
@@ -28,6 +30,8 @@ pub fn all() -> Vec<Model> {
         promise_many::MODELS,
         specimen::MODELS,
         timer::MODELS,
+        lock_condvar::MODELS,
+        lock_rwlock::MODELS,
         wait::MODELS,
     ]
     .concat()
