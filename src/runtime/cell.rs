@@ -10,7 +10,7 @@
 //!    the ender if the handle was gone.
 //! 4. `waiter`: the handle while WAITER is clear; whoever ends the job once it sees WAITER.
 //! 5. `past`: behind its lock.
-//! 6. `options`, `id`, `kind`: never change.
+//! 6. `options`, `id`, `home`, `verbs`, `priority`: never change.
 //!
 //! A reference is one count in `references`; the last one frees. Entries in queues, timers, running
 //! attempts, key queues and the handle hold one each.
@@ -41,6 +41,8 @@ pub(crate) struct Header {
     pub(super) priority: Priority,
     verbs: &'static Verbs,
     pub(super) id: u64,
+    /// Which runtime's: the address of what its threads share.
+    pub(super) home: usize,
     waiter: UnsafeCell<Option<Waker>>,
     pub(super) options: Option<Box<Options>>,
     // A `std` lock: taken when an attempt fails, never on the way of a job that succeeds. Poison is
@@ -254,7 +256,10 @@ unsafe fn drop_closure<B: Body>(at: NonNull<Header>) {
 unsafe fn free<B: Body>(at: NonNull<Header>) {
     // SAFETY: the allocation of `JobRef::new`; nobody else has it. The closure is dropped already
     // (its field does nothing now), the result is empty or dropped here with the cell.
-    drop(unsafe { Box::from_raw(at.cast::<Cell<B>>().as_ptr()) });
+    let cell = unsafe { Box::from_raw(at.cast::<Cell<B>>().as_ptr()) };
+    // Errors of past attempts, and panics' payloads, are foreign: whoever has the last reference, a
+    // worker or the driver mostly, is not to die of their drop.
+    contained(move || drop(cell));
 }
 
 /// Runs foreign code whose panic is nobody's business here. True: it panicked. (In a model a panic
@@ -290,6 +295,7 @@ impl JobRef {
     pub(crate) fn new<B: Body>(
         body: B,
         first: StateCell,
+        home: usize,
         id: u64,
         priority: Priority,
         options: Option<Box<Options>>,
@@ -301,6 +307,7 @@ impl JobRef {
                 priority,
                 verbs: &Cell::<B>::VERBS,
                 id,
+                home,
                 waiter: UnsafeCell::new(None),
                 options,
                 past: Mutex::new(None),

@@ -50,7 +50,8 @@ struct Note {
 struct Driver {
     shared: Arc<Shared>,
     wheel: Wheel<(JobRef, u32)>,
-    notes: HashMap<usize, Note>,
+    /// By worker, whose number is never used again, and seat.
+    notes: HashMap<(usize, usize), Note>,
     crew: (u64, Crew),
     /// Workers that the system gave no thread for.
     owed: usize,
@@ -72,6 +73,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
 impl Driver {
     fn main(mut self) {
         let shared = Arc::clone(&self.shared);
+        let _ = shared.driver.set(std::thread::current().id());
         let mut planned = Timestamp::NEVER;
         loop {
             shared.bell.awake();
@@ -140,7 +142,7 @@ impl Driver {
                 if deadline.is_never() {
                     return;
                 }
-                let at = core::ptr::from_ref(seat).addr();
+                let at = (member.index, core::ptr::from_ref(seat).addr());
                 let known = notes.remove(&at).filter(|note| note.sitting == sitting);
                 let (mut note, late) = match known {
                     Some(note) => (note, lag),
@@ -288,7 +290,7 @@ impl Driver {
         for member in self.crew.1.iter() {
             member.each_seat(|seat| {
                 let Some((sitting, deadline)) = seat.glance() else { return };
-                let at = core::ptr::from_ref(seat).addr();
+                let at = (member.index, core::ptr::from_ref(seat).addr());
                 let until = match self.notes.get(&at) {
                     Some(note) if note.sitting == sitting => note.until,
                     _ => deadline,
@@ -323,7 +325,8 @@ impl Driver {
                 let Some((sitting, _)) = seat.glance() else { return };
                 let Some(pinned) = seat.pin(sitting) else { return };
                 let job = pinned.job();
-                let _ = job.state.cancel(true);
+                // Not Leased, if the attempt that sits here is a late one: then it ends like others.
+                shared.cancel_by_shutdown(&job);
                 let attempt = u32::from(job.state.peek().attempts()) + 1;
                 let lost = job.state.rescue(sitting.epoch(), Then::Die, true);
                 abandoned.push(Abandoned::new(&job, attempt, member.index));

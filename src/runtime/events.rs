@@ -126,6 +126,21 @@ struct Subscriber {
     lost: Arc<AtomicU64>,
 }
 
+impl Subscriber {
+    /// False: nobody reads any more.
+    fn hear(&self, event: &Event) -> bool {
+        match self.sender.try_send(event.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                // ORDERING: Relaxed: a count.
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
 type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// Who wants to know.
@@ -133,22 +148,29 @@ pub(crate) struct Subscribers {
     /// Whether there is anybody; looked at before an event is made.
     any: AtomicBool,
     listener: Option<Listener>,
-    // A `std` lock: on the way of faults only.
-    list: Mutex<Vec<Subscriber>>,
+    // A `std` lock: on the way of faults only. `None` after the end.
+    list: Mutex<Option<Vec<Subscriber>>>,
 }
 
 impl Subscribers {
     pub(crate) fn new(listener: Option<Listener>) -> Self {
-        Self { any: AtomicBool::new(listener.is_some()), listener, list: Mutex::new(Vec::new()) }
+        Self {
+            any: AtomicBool::new(listener.is_some()),
+            listener,
+            list: Mutex::new(Some(Vec::new())),
+        }
     }
 
     pub(crate) fn subscribe(&self, capacity: usize) -> Events {
         let (sender, receiver) = crossbeam_channel::bounded(capacity.max(1));
         let lost = Arc::new(AtomicU64::new(0));
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.push(Subscriber { sender, lost: Arc::clone(&lost) });
-        // ORDERING: Relaxed: an event that races the subscription may miss it.
-        self.any.store(true, Ordering::Relaxed);
+        // After the end the sender goes at once, and with it the subscription.
+        if let Some(list) = &mut *list {
+            list.push(Subscriber { sender, lost: Arc::clone(&lost) });
+            // ORDERING: Relaxed: an event that races the subscription may miss it.
+            self.any.store(true, Ordering::Relaxed);
+        }
         drop(list);
         Events { receiver, lost }
     }
@@ -164,31 +186,27 @@ impl Subscribers {
 
     #[cold]
     fn tell_slow(&self, event: &Event) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.retain(|subscriber| match subscriber.sender.try_send(event.clone()) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_)) => {
-                // ORDERING: Relaxed: a count.
-                subscriber.lost.fetch_add(1, Ordering::Relaxed);
-                true
-            }
-            Err(TrySendError::Disconnected(_)) => false,
+        let mut lock = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = lock.as_mut();
+        let left = list.map_or(0, |list| {
+            list.retain(|subscriber| subscriber.hear(event));
+            list.len()
         });
-        if list.is_empty() && self.listener.is_none() {
+        if left == 0 && self.listener.is_none() {
             // ORDERING: Relaxed: under the lock, so it is not one that `subscribe` sets now.
             self.any.store(false, Ordering::Relaxed);
         }
-        drop(list);
+        drop(lock);
         if let Some(listener) = &self.listener {
             // Foreign code, no lock held. A listener that panics is not told of its own panic.
             contained(|| listener(event));
         }
     }
 
-    /// No more events: what was sent can still be read, then subscriptions end.
+    /// No more events: what was sent can still be read, then subscriptions end, and later ones are
+    /// over at once.
     pub(crate) fn close(&self) {
-        let closed =
-            core::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner));
+        let closed = self.list.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(closed);
     }
 }

@@ -88,9 +88,9 @@ impl<T> JobHandle<T> {
     /// [`JobError`] says why there is no value.
     ///
     /// # Blocking
-    /// Until the job is over. Inside a job, a job that has not begun yet is run right here; for one
-    /// that has, a stand-in takes this worker's place in the pool meanwhile. If there can be none, and
-    /// all workers wait like this, the answer is [`JobError::WouldDeadlock`].
+    /// Until the job is over. Inside a job of the same runtime, a job that has not begun yet is run right
+    /// here; for one that has, a stand-in takes this worker's place in the pool meanwhile. If there can
+    /// be none, and all workers wait like this, the answer is [`JobError::WouldDeadlock`].
     pub fn get(mut self) -> Result<T, JobError> {
         loop {
             if let Some(result) = self.get_within(None) {
@@ -113,10 +113,13 @@ impl<T> JobHandle<T> {
         }
         // On a worker: what has not begun runs here, or it might wait for us.
         worker::with_local(|local| {
+            // A job of another runtime is that one's to run: its accounts, its keys, its timers.
+            let job = self.handle.job();
             if let Some(local) = local
-                && self.handle.job().state.peek().state() == State::Ready
+                && local.shared.address() == job.home
+                && job.state.peek().state() == State::Ready
             {
-                local.run(self.handle.job().clone());
+                local.run(job.clone());
             }
         });
         if let Some(result) = self.try_get() {

@@ -136,6 +136,14 @@ impl Keys {
                     serial
                         .token
                         .store(u64::from_be_bytes(held.token().to_bytes()), Ordering::Relaxed);
+                    // Between its start and here it may have been given up, and its successor, of a
+                    // smaller token, may have come and gone. If it still is the current one, all who
+                    // follow come after this grant: the successor's grant comes after its start, that
+                    // after the rescue, and the rescue after this look.
+                    if !is_current() {
+                        let _ = held.release();
+                        return Err(NoLease::Fenced);
+                    }
                     return Ok(held);
                 }
                 Err(AcquireError::Held { token, .. }) => {

@@ -48,7 +48,7 @@ where
     F: Fn(&JobCtx) -> Result<T, &'static str> + Send + Sync + 'static,
 {
     let first = StateCell::new(if ready { State::Ready } else { State::Suspended });
-    let (job, handle) = JobRef::new(Many(closure), first, 1, Priority::Normal, None);
+    let (job, handle) = JobRef::new(Many(closure), first, 0, 1, Priority::Normal, None);
     (Job(job), JobHandle::new(handle))
 }
 
@@ -74,7 +74,7 @@ pub fn task<T: Send + 'static>(
 ) -> (Job, JobHandle<T>) {
     let first = StateCell::new(State::Ready);
     let body = Polls(Box::new(poll) as Polled<T>);
-    let (job, handle) = JobRef::new(body, first, 1, Priority::Normal, None);
+    let (job, handle) = JobRef::new(body, first, 0, 1, Priority::Normal, None);
     (Job(job), JobHandle::new(handle))
 }
 

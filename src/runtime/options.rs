@@ -156,13 +156,16 @@ pub(crate) struct Past {
 const KEPT: (usize, usize) = (8, 24);
 
 impl Past {
-    /// Adds an attempt; of a long life the middle is forgotten.
-    pub(crate) fn record(&mut self, attempt: AttemptRecord) {
+    /// Adds an attempt; of a long life the middle is forgotten. What is forgotten comes back: its
+    /// error is foreign, and is to be dropped where that may panic.
+    #[must_use]
+    pub(crate) fn record(&mut self, attempt: AttemptRecord) -> Option<AttemptRecord> {
         self.began.get_or_insert(attempt.started);
-        if self.history.len() == KEPT.0 + KEPT.1 {
-            self.history.remove(KEPT.0);
+        let forgotten = (self.history.len() == KEPT.0 + KEPT.1).then(|| {
             self.omitted = self.omitted.saturating_add(1);
-        }
+            self.history.remove(KEPT.0)
+        });
         self.history.push(attempt);
+        forgotten
     }
 }

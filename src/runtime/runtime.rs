@@ -223,7 +223,8 @@ impl Runtime {
     ///
     /// May be called from anywhere, several times, also at once: the earliest deadline counts, and
     /// all callers get the same report. From inside a job of the same runtime it does not wait for
-    /// that job, which finishes as it would.
+    /// that job, which finishes as it would. From a listener, a waker or a drop that the driver's
+    /// thread runs it does not wait at all: the driver is who ends things; it says how far it has come.
     ///
     /// # Blocking
     /// For at most `timeout`; a second more if somebody's waker or drop holds up the driver.

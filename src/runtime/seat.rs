@@ -24,7 +24,7 @@ use core::ptr::null_mut;
 
 use super::cell::{Header, JobRef};
 use crate::clock::Timestamp;
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 const PINNED: usize = 1;
 
@@ -32,7 +32,9 @@ const PINNED: usize = 1;
 #[derive(Debug)]
 pub(crate) struct Seat {
     job: AtomicPtr<Header>,
-    epoch: AtomicU32,
+    /// The number of the sitting, and the attempt's epoch below it. Two sittings in a row may hold one
+    /// address and one epoch: jobs are freed, and the next one is put where the last one was.
+    stamp: AtomicU64,
     deadline: AtomicU64,
 }
 
@@ -48,12 +50,12 @@ pub(crate) struct Pinned<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sitting {
     job: usize,
-    epoch: u32,
+    stamp: u64,
 }
 
 impl Sitting {
     pub(crate) fn epoch(self) -> u32 {
-        self.epoch
+        self.stamp as u32
     }
 }
 
@@ -61,18 +63,20 @@ impl Seat {
     pub(crate) fn new() -> Self {
         Self {
             job: AtomicPtr::new(null_mut()),
-            epoch: AtomicU32::new(0),
+            stamp: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
         }
     }
 
     /// The owner begins an attempt. The reference stays the owner's until `stand`.
     pub(crate) fn sit(&self, job: &JobRef, epoch: u32, deadline: Timestamp) {
+        // ORDERING: Relaxed: our own last store.
+        let next = (self.stamp.load(Ordering::Relaxed) >> 32).wrapping_add(1) << 32;
         // ORDERING: Release fence: pairs with the Acquire fence in `pin`: who reads one of the next
         // two stores sees that the sitting before is over.
         fence(Ordering::Release);
         // ORDERING: Relaxed: released by the store of the pointer.
-        self.epoch.store(epoch, Ordering::Relaxed);
+        self.stamp.store(next | u64::from(epoch), Ordering::Relaxed);
         self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
         // ORDERING: Release: pairs with the Acquire in `pin`. The seat is empty, and nobody but its
         // owner fills it, so a store overwrites nothing.
@@ -95,9 +99,9 @@ impl Seat {
         // a deadline just stored is seen before the driver sleeps is the fences' business: see the
         // driver.)
         let job = self.job.load(Ordering::Relaxed).addr() & !PINNED;
-        let epoch = self.epoch.load(Ordering::Relaxed);
+        let stamp = self.stamp.load(Ordering::Relaxed);
         let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
-        (job != 0).then_some((Sitting { job, epoch }, deadline))
+        (job != 0).then_some((Sitting { job, stamp }, deadline))
     }
 
     /// Holds this sitting in its place. Driver only, one pin at a time. `None`: it is over.
@@ -112,14 +116,14 @@ impl Seat {
         self.job.compare_exchange(job, marked, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // ORDERING: Relaxed, then an Acquire fence: if one of the two is of a later sitting, its
         // fence in `sit` makes the emptied seat visible to the load after ours.
-        let epoch = self.epoch.load(Ordering::Relaxed);
+        let stamp = self.stamp.load(Ordering::Relaxed);
         let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
         let pinned = Pinned { seat: self, job, deadline };
         fence(Ordering::Acquire);
         // ORDERING: Relaxed: ordered by the fence.
         let still = self.job.load(Ordering::Relaxed) == marked;
         // Not still: dropping `pinned` drops the reference that was left to us.
-        (still && epoch == sitting.epoch).then_some(pinned)
+        (still && stamp == sitting.stamp).then_some(pinned)
     }
 }
 

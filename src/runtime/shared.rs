@@ -3,7 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) bell: CachePadded<Bell>,
     pub(crate) tasks: Tasks,
     pub(crate) held_up: CachePadded<HeldUp>,
+    /// The driver's thread, once it runs.
+    pub(crate) driver: OnceLock<ThreadId>,
     pub(crate) keys: Keys,
     pub(crate) subscribers: Subscribers,
     pub(crate) counters: CachePadded<Counters>,
@@ -72,6 +75,7 @@ impl Shared {
             bell: CachePadded::new(Bell::new()),
             tasks: Tasks::new(),
             held_up: CachePadded::new(HeldUp::new()),
+            driver: OnceLock::new(),
             keys: Keys::new(Arc::clone(&clock)),
             subscribers,
             counters: CachePadded::new(Counters::new()),
@@ -232,7 +236,10 @@ impl Shared {
             attempt: record.number,
             cause: record.cause.clone(),
         });
-        job.past(|past| past.record(record));
+        if let Some(forgotten) = job.past(|past| past.record(record)) {
+            // Errors are the user's: their drop runs without the lock, and may panic.
+            self.contained("drop of an error", move || drop(forgotten));
+        }
     }
 
     /// The job goes into Backoff with this delay, and its record is written: arm it.
@@ -270,7 +277,9 @@ impl Shared {
         self.count(member, |c| &c.dead);
         // SAFETY: the caller owns Completing.
         let ended = unsafe { job.die(JobError::Dead(Arc::clone(&letter)), leaving) };
-        self.subscribers.tell(|| Event::JobDead(letter));
+        self.subscribers.tell(|| Event::JobDead(Arc::clone(&letter)));
+        // It may be the last one by now: the errors in it are the user's.
+        self.contained("drop of an error", move || drop(letter));
         self.finish(job, ended, false);
     }
 
@@ -370,6 +379,11 @@ impl Shared {
     /// Cancels everything that is queued. For whoever sees that the shutdown has begun.
     #[cold]
     pub(crate) fn sweep(&self) {
+        // Those in line for a key first: the end of a key's owner would hand the key to the next one,
+        // push that, and so sweep again, inside this sweep, once for each in line.
+        for job in self.keys.drain().into_iter().chain(self.tasks.drain()) {
+            self.cancel_by_shutdown(&job);
+        }
         for injector in &self.injectors {
             loop {
                 match injector.steal() {
@@ -383,9 +397,6 @@ impl Shared {
             while let Some(job) = member.steal_any() {
                 self.cancel_by_shutdown(&job);
             }
-        }
-        for job in self.keys.drain().into_iter().chain(self.tasks.drain()) {
-            self.cancel_by_shutdown(&job);
         }
     }
 
@@ -423,6 +434,11 @@ impl Shared {
             Some(member) => which(&member.counters).own(),
             None => which(&self.counters).share(1),
         }
+    }
+
+    /// What tells this runtime from all others that live.
+    pub(crate) fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     pub(crate) fn next_id(&self) -> u64 {

@@ -234,6 +234,8 @@ pub(crate) enum Then {
     Snooze,
     /// No further attempt.
     Die,
+    /// The attempt asks for the end itself.
+    Cancel,
 }
 
 /// What became of a job whose attempt ended without a value, or was taken from it.
@@ -398,14 +400,12 @@ impl StateCell {
             if !w.is(State::Leased, epoch) {
                 return None;
             }
-            Some(if w.cancel_requested() {
-                w.to(State::Cancelled).runner_out()
-            } else {
-                match then {
-                    Then::Retry => w.to(State::Backoff).attempt_ended().runner_out(),
-                    Then::Snooze => w.to(State::Backoff).runner_out(),
-                    Then::Die => w.to(State::Completing).attempt_ended(),
-                }
+            Some(match then {
+                _ if w.cancel_requested() => w.to(State::Cancelled).runner_out(),
+                Then::Retry => w.to(State::Backoff).attempt_ended().runner_out(),
+                Then::Snooze => w.to(State::Backoff).runner_out(),
+                Then::Die => w.to(State::Completing).attempt_ended(),
+                Then::Cancel => w.to(State::Cancelled).runner_out(),
             })
         });
         Self::lost(moved)
@@ -471,6 +471,7 @@ impl StateCell {
                 match then {
                     Then::Retry | Then::Snooze => w.to(State::Backoff).next_epoch().attempt_ended(),
                     Then::Die => w.to(State::Completing).next_epoch().attempt_ended(),
+                    Then::Cancel => w.to(State::Cancelled).next_epoch().attempt_ended(),
                 }
             })
         });
@@ -680,6 +681,19 @@ mod tests {
         assert!(!ended.drop_closure);
         assert!(!word.exit());
         assert!(word.exit(), "the last one out drops it");
+    }
+
+    #[test]
+    fn an_attempt_cancels_only_while_it_is_the_current_one() {
+        let word = StateCell::new(State::Ready);
+        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
+        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
+        assert_eq!(word.fail(1, Then::Cancel), Lost::Fenced);
+        assert_eq!(word.fire(2, false), Fired::Ready);
+        assert_eq!(word.fail(1, Then::Cancel), Lost::Fenced);
+        assert_eq!(word.start(false), Start::Run { epoch: 3, attempt: 2 });
+        assert_eq!(word.fail(1, Then::Cancel), Lost::Fenced);
+        assert!(matches!(word.fail(3, Then::Cancel), Lost::Cancelled(_)));
     }
 
     #[test]

@@ -126,8 +126,14 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
             (true, true) => State::Suspended,
             (true, false) => State::Ready,
         };
-        let (job, handle) =
-            JobRef::new(body(closure), StateCell::new(first), shared.next_id(), priority, options);
+        let (job, handle) = JobRef::new(
+            body(closure),
+            StateCell::new(first),
+            shared.address(),
+            shared.next_id(),
+            priority,
+            options,
+        );
         if delay.is_zero() {
             shared.take_in(job);
         } else {
@@ -225,6 +231,7 @@ where
         let (job, handle) = JobRef::new(
             Many(closure),
             StateCell::new(State::Ready),
+            shared.address(),
             shared.next_id(),
             Priority::Normal,
             None,

@@ -160,6 +160,7 @@ where
     let (job, handle) = JobRef::new(
         Task(future),
         StateCell::new(State::Ready),
+        shared.address(),
         shared.next_id(),
         Priority::Normal,
         Some(Box::new(options)),

@@ -1,6 +1,7 @@
 //! A worker thread: find a job, run an attempt, do what its end asks for.
 
 use core::cell::{Cell, RefCell};
+use core::mem::ManuallyDrop;
 use core::ptr::{NonNull, null};
 use core::time::Duration;
 use std::sync::Arc;
@@ -58,6 +59,24 @@ struct Tried {
     began: Timestamp,
     token: FencingToken,
     held: Option<Held>,
+}
+
+/// An attempt on its seat. Stands up when dropped, also while its thread unwinds: the driver would
+/// find a job there that is freed by then.
+struct Taken<'a> {
+    depth: &'a Cell<usize>,
+    seat: &'a Seat,
+    job: ManuallyDrop<JobRef>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.depth.set(self.depth.get() - 1);
+        if self.seat.stand() {
+            // SAFETY: once, here. Otherwise the driver holds our seat, and drops the reference for us.
+            unsafe { ManuallyDrop::drop(&mut self.job) };
+        }
+    }
 }
 
 /// Gives the key's lease back, if the attempt had one and it is not revoked by now.
@@ -201,13 +220,17 @@ impl Local {
         let tick = self.tick.get().wrapping_add(1);
         self.tick.set(tick);
         if tick.is_multiple_of(FAIR_TURN) {
-            let turned = if (tick / FAIR_TURN).is_multiple_of(2) {
-                [Priority::Low, Priority::Normal]
-            } else {
-                [Priority::Normal, Priority::Low]
-            };
-            if let Some(job) = turned.into_iter().find_map(|p| self.inject_one(p)) {
-                return Some(job);
+            // Whose turn it is; the others if there is nothing.
+            let turn = tick / FAIR_TURN;
+            for other in 0..3 {
+                let job = match (turn + other) % 3 {
+                    0 => self.inject_one(Priority::Low),
+                    1 => self.inject_one(Priority::Normal),
+                    _ => self.deque.pop().or_else(|| self.member.take_lifo()),
+                };
+                if job.is_some() {
+                    return job;
+                }
             }
         }
         if let Some(job) = self.inject_one(Priority::High) {
@@ -324,24 +347,17 @@ impl Local {
             }
             Start::Run { epoch, attempt } => {
                 let depth = self.depth.get();
+                let nested = (depth > 0).then(|| self.member.nested_seat(depth));
+                let seat = nested.as_deref().unwrap_or(&self.member.seat);
+                let taken = Taken { depth: &self.depth, seat, job: ManuallyDrop::new(job) };
                 self.depth.set(depth + 1);
-                let left = if depth == 0 {
-                    self.attempt(&job, epoch, attempt, &self.member.seat)
-                } else {
-                    let seat = self.member.nested_seat(depth);
-                    self.attempt(&job, epoch, attempt, &seat)
-                };
-                self.depth.set(depth);
-                if left {
-                    // The driver holds our seat, and drops the reference for us.
-                    core::mem::forget(job);
-                }
+                self.attempt(&taken.job, epoch, attempt, seat);
             }
         }
     }
 
-    /// One attempt. True: our reference is the driver's.
-    fn attempt(&self, job: &JobRef, epoch: u32, attempt: u32, seat: &Seat) -> bool {
+    /// One attempt.
+    fn attempt(&self, job: &JobRef, epoch: u32, attempt: u32, seat: &Seat) {
         let shared = &*self.shared;
         self.member.counters.started.own();
         let (began, deadline) = match shared.attempt_timeout(job) {
@@ -397,7 +413,7 @@ impl Local {
             }
             Ran::Pending => self.pending(job, epoch, attempt),
             Ran::Snoozed(delay) if job.retryable() => {
-                self.snoozed(job, epoch, attempt, held, delay)
+                self.snoozed(job, epoch, attempt, held, Then::Snooze, delay);
             }
             Ran::Snoozed(_) => {
                 let failure =
@@ -405,12 +421,9 @@ impl Local {
                 self.failed(job, epoch, Tried { attempt, began, token, held }, failure);
             }
             Ran::Cancelled => {
-                // As if asked for from outside: the next step finds the request.
-                let _ = job.state.cancel(false);
-                self.snoozed(job, epoch, attempt, held, Duration::ZERO);
+                self.snoozed(job, epoch, attempt, held, Then::Cancel, Duration::ZERO);
             }
         }
-        !seat.stand()
     }
 
     /// Runs the closure.
@@ -461,9 +474,18 @@ impl Local {
         }
     }
 
-    fn snoozed(&self, job: &JobRef, epoch: u32, attempt: u32, held: Option<Held>, delay: Duration) {
+    /// The attempt asks for another turn, or for the end.
+    fn snoozed(
+        &self,
+        job: &JobRef,
+        epoch: u32,
+        attempt: u32,
+        held: Option<Held>,
+        then: Then,
+        delay: Duration,
+    ) {
         let shared = &*self.shared;
-        let lost = job.state.fail(epoch, Then::Snooze);
+        let lost = job.state.fail(epoch, then);
         release(held);
         match lost {
             Lost::Backoff { epoch } => {
