@@ -52,3 +52,18 @@ fn explanations_are_taken_and_outdated_ones_refused() {
     let stale = report["stale"][0].as_str().expect("one is out of date");
     assert!(stale.contains("killed now"), "{stale}");
 }
+
+/// The table's figures are of some earlier run; its rooms and models have to be these.
+#[test]
+fn the_readme_has_every_room_with_all_its_models() {
+    let mut models = std::collections::BTreeMap::new();
+    for model in tenure_loom_tests::models::all() {
+        *models.entry(model.room).or_insert(0) += 1;
+    }
+    let readme = include_str!("../README.md");
+    let missing: Vec<_> = models
+        .into_iter()
+        .filter(|(room, count)| !readme.contains(&format!("| {room} | {count} |")))
+        .collect();
+    assert!(missing.is_empty(), "run `weaken --readme`, or with --room ROOM: {missing:?}");
+}

@@ -16,6 +16,7 @@
 //! | `hunt`      | runs children, looks for a kill for each change                             |
 //! | `survivors` | the explained ones                                                          |
 //! | `report`    | what is printed                                                             |
+//! | `readme`    | the table in the README                                                     |
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ mod change;
 mod child;
 #[cfg(tenure_loom)]
 mod hunt;
+#[cfg(tenure_loom)]
+mod readme;
 #[cfg(tenure_loom)]
 mod report;
 #[cfg(tenure_loom)]
@@ -74,6 +77,9 @@ pub(crate) struct Args {
     /// The explained survivors. Defaults to `loom-tests/survivors.toml`.
     #[arg(long)]
     survivors: Option<PathBuf>,
+    /// Write the rows of the rooms that were run into the table of `loom-tests/README.md`.
+    #[arg(long, conflicts_with_all = ["site", "cheap", "orderings_only", "list"])]
+    readme: bool,
     /// Only list rooms, models and sites as the models reach them; change nothing.
     #[arg(long)]
     list: bool,
@@ -125,6 +131,12 @@ fn main() -> ExitCode {
     match hunt::hunt(&args, &root()) {
         Ok(report) => {
             report.print(&args);
+            if args.readme
+                && let Err(message) = readme::write(&report, &root())
+            {
+                eprintln!("weaken: {message}");
+                return ExitCode::from(2);
+            }
             ExitCode::from(u8::from(!report.clean()))
         }
         Err(message) => {
