@@ -133,3 +133,15 @@ impl Run {
             .settle_one(&mut |path, failure| self.directory_failed(&path, &failure));
     }
 }
+
+#[cfg(test)]
+impl Run {
+    /// A run that copies nothing, for tests of what only needs to know one.
+    pub(crate) fn of_a_test() -> Arc<Self> {
+        use clap::Parser as _;
+        let options = Options::parse_from(["mirror", "/", "/"]);
+        let chaos = Chaos::new(0.0, 0, options.attempt_timeout());
+        let anywhere = rustix::fs::stat("/").unwrap();
+        Arc::new(Self::new(options, chaos, TempNames::new(&anywhere), false, 1))
+    }
+}
