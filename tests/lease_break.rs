@@ -474,3 +474,128 @@ fn durations_at_the_ends_of_the_range() {
         assert_eq!(lease.remaining(), Duration::ZERO);
     }
 }
+
+/// Two sessions want one key at once. The one that comes too late takes nothing from the other.
+#[test]
+fn a_session_that_comes_too_late_leaves_the_other_its_lease() {
+    let clock = ManualClock::new();
+    let table: LeaseTable<Key, u64, _> = LeaseTable::with_clock(clock.clone());
+    let handle = table.handle(&Key(1)).expect("open");
+    let first = Rc::new(table.session(ms(500)).expect("in range"));
+    let second = table.session(ms(500)).expect("in range");
+    let won = Rc::new(RefCell::new(None));
+    let (inner, place) = (first.clone(), won.clone());
+    let own = handle.clone();
+    set(&ON_CLONE_KEY, move || {
+        *place.borrow_mut() = Some(inner.try_acquire(&own).expect("free"));
+    });
+    let refused = second.try_acquire(&handle).expect_err("the other one was first");
+    assert!(matches!(refused, AcquireError::Held { .. }), "{refused:?}");
+    let lease = won.borrow_mut().take().expect("taken");
+    assert!(lease.is_valid());
+    clock.advance(ms(400));
+    first.renew(ms(500)).expect("open");
+    clock.advance(ms(400));
+    assert!(lease.is_valid());
+    lease.commit().expect("held");
+}
+
+/// However many stand in line and let go at once, there is no deep recursion.
+#[test]
+fn a_long_line_of_waiters_is_no_deep_recursion() {
+    const LINE: u64 = 6_000;
+    let table: LeaseTable<u8, u64> = LeaseTable::new();
+    let handle = table.handle(&1).expect("open");
+    let holder = handle.try_acquire_owned(ms(500_000)).expect("free");
+    let served = Arc::new(AtomicU64::new(0));
+    for waiter in 0..LINE {
+        let acquiring = handle.acquire_async(ms(500_000));
+        match waiter % 3 {
+            // Served, and released inside the callback.
+            0 => {
+                let served = served.clone();
+                acquiring.on_complete(move |lease| {
+                    drop(lease);
+                    served.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            1 => drop(acquiring),
+            _ => acquiring.detach(),
+        }
+    }
+    drop(holder);
+    assert_eq!(served.load(Ordering::Relaxed), LINE.div_ceil(3));
+    assert_eq!(table.peek(&1).expect("there").state, LeaseState::Free);
+}
+
+/// Who waits when the table goes is told so.
+#[test]
+fn waiters_of_a_dropped_table_are_refused() {
+    let table: LeaseTable<u8, u64> = LeaseTable::new();
+    let handle = table.handle(&1).expect("open");
+    let other = handle.clone();
+    let holder = handle.try_acquire_owned(ms(500_000)).expect("free");
+    let waiting = handle.acquire_async(ms(500_000));
+    let blocked =
+        std::thread::spawn(move || other.acquire_timeout(ms(500_000), Duration::MAX).err());
+    let third = handle.acquire_async(ms(500_000));
+    drop(table);
+    assert_eq!(blocked.join().expect("no panic"), Some(AcquireError::Closed));
+    for waiting in [waiting, third] {
+        assert!(waiting.get().is_err());
+    }
+    assert!(!holder.is_valid());
+}
+
+/// A value that cannot be cloned when the key moves costs the waiter its lease, and nobody else.
+#[test]
+fn a_waiter_whose_grant_panics_is_told_and_the_next_one_served() {
+    let clock = ManualClock::new();
+    let table: LeaseTable<u8, Val, _> = LeaseTable::with_clock(clock);
+    let handle = table.handle(&1).expect("open");
+    let holder = handle.try_acquire_owned(ms(500)).expect("free");
+    let first = handle.acquire_async(ms(500));
+    let second = handle.acquire_async(ms(500));
+    set(&ON_CLONE, || panic!("no clones today"));
+    // Not clean, so the grant has to move the key.
+    let _ = table.revoke(&1, holder.token(), "test");
+    assert!(first.get().is_err());
+    let lease = second.get().expect("served");
+    assert!(lease.is_valid());
+    lease.commit().expect("held");
+    drop(holder);
+}
+
+/// A key's drop may call the table: also those of waiters, sessions and watchers.
+#[test]
+fn keys_of_waiters_drop_with_no_lock_held() {
+    let clock = ManualClock::new();
+    let table: LeaseTable<Key, u64, _> =
+        LeaseTable::<Key, u64>::builder().clock(clock.clone()).shards(1).build();
+    let table = Rc::new(table);
+    let inner = Rc::downgrade(&table);
+    let probe: Rc<dyn Fn()> = Rc::new(move || {
+        if let Some(table) = inner.upgrade() {
+            assert!(table.len() <= 2);
+        }
+    });
+    ON_DROP_KEY.with(|hook| *hook.borrow_mut() = Some(probe));
+    let handle = table.handle(&Key(1)).expect("open");
+    let holder = handle.try_acquire_owned(LeaseRequest::new(ms(50)).owner("one")).expect("free");
+    let lost = holder.lost();
+    let line: Vec<_> = (0..40).map(|_| handle.acquire_async(ms(50))).collect();
+    drop(line);
+    let waiting = handle.acquire_async(ms(50));
+    holder.commit().expect("held");
+    let lease = waiting.get().expect("served");
+    drop((lease, lost));
+    let session = table.session(ms(50)).expect("in range");
+    let kept = session.try_acquire(&handle).expect("free");
+    let waiting = handle.acquire_async(ms(50));
+    session.close();
+    drop(kept);
+    drop(waiting.get());
+    table.remove(&Key(1)).expect("free");
+    table.close();
+    ON_DROP_KEY.with(|hook| hook.borrow_mut().take());
+}

@@ -70,18 +70,16 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Annex<K, V, C> {
         &mut self,
         has_given_up: impl Fn(&Waiter<K, V, C>) -> bool,
     ) -> Vec<Waiter<K, V, C>> {
-        let mut gone = Vec::new();
-        if self.queue.len() < 16 {
-            return gone;
+        // Only before it grows, to at least twice of who is left: however long the line is, a place in
+        // it costs no look at all the others.
+        if self.queue.len() < self.queue.capacity().max(16) {
+            return Vec::new();
         }
         let queue = core::mem::take(&mut self.queue);
-        for waiter in queue {
-            if has_given_up(&waiter) {
-                gone.push(waiter);
-            } else {
-                self.queue.push_back(waiter);
-            }
-        }
+        let (gone, kept): (Vec<_>, Vec<_>) = queue.into_iter().partition(has_given_up);
+        let mut kept = VecDeque::from(kept);
+        kept.reserve(kept.len().max(16));
+        self.queue = kept;
         gone
     }
 

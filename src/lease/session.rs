@@ -191,10 +191,11 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Session<K, V, C> {
                     return false;
                 }
                 // Before the word names it: who reads the mark finds the session.
-                annex.session = Some((token, self.deadline.clone()));
+                let before = annex.session.replace((token, self.deadline.clone()));
                 let granted = slot.word.swap_if(word, next);
                 if !granted {
-                    annex.session = None;
+                    // Another session may have been granted the key since we looked.
+                    annex.session = before;
                 }
                 granted
             });
