@@ -10,6 +10,7 @@ mod eventual;
 mod group;
 mod hang;
 mod panics;
+mod patience;
 mod pool;
 mod racing;
 mod shared;
