@@ -1,9 +1,132 @@
 //! `Promise` and `Eventual`: one result, handed over once.
+//!
+//! A [`Promise`] is the writing end, an [`Eventual`] the reading end. The writer sets a value or an
+//! error; the reader takes it: it waits ([`get`](Eventual::get)), polls (`.await`), leaves a callback
+//! ([`on_complete`](Eventual::on_complete)), or builds another eventual on it
+//! ([`map`](Eventual::map), [`and_then`](Eventual::and_then), …).
+//!
+//! ```
+//! use tenure::promise::{EventualError, promise};
+//!
+//! let (writer, reader) = promise::<u32, String>();
+//! let answer = reader
+//!     .map(|n| n * 2)
+//!     .or_else(|error| match error {
+//!         EventualError::Broken => tenure::promise::ready(0),
+//!         other => tenure::promise::failed::<u32, String>(other.to_string()),
+//!     });
+//! let thread = std::thread::spawn(move || writer.set(21));
+//! assert_eq!(answer.get().ok(), Some(42));
+//! # thread.join().ok();
+//! ```
+//!
+//! # States
+//!
+//! ```text
+//!               set ───────────► ResultSet ────┐  taken: get, try_get, poll,
+//!   Initial ───┤                               ├─► callback, stage ──► ValueMoved
+//!               set_error, drop ► ExceptionSet ┘
+//! ```
+//!
+//! There is no way back, and no second result. [`Eventual::state`] tells which; after `ValueMoved`
+//! every way of asking says [`Taken`](EventualError::Taken).
+//!
+//! # Which thread runs what
+//!
+//! | what | runs on |
+//! |---|---|
+//! | a callback or stage left before the result | the thread that sets (or drops) the promise, inside that call |
+//! | one left after the result | the thread that leaves it, at once |
+//! | one bound by [`via`](Eventual::via) or [`on_complete_via`](Eventual::on_complete_via) | wherever the executor runs it, in both cases |
+//! | a cancel hook | the thread that asks, or drops the last reader; at once here if it was asked before |
+//! | a waker | the setting thread calls `wake` |
+//! | `Drop` of a value nobody took | whoever leaves second |
+//!
+//! Inline is fastest (no hand-over) and right for work of a microsecond or so; the setter waits for
+//! it. Bind to an executor what blocks, takes long, or must not run under the setter's locks.
+//!
+//! What becomes ready *inside* a callback runs at once to a depth of four, then queues until the
+//! thread's outermost callback has returned. So the stack stays small however long a chain is, and a
+//! set inside a deep callback may return before what it made ready has run.
+//!
+//! # Cancellation
+//!
+//! [`cancel`](Eventual::cancel) is a request to the writer, who sees it
+//! ([`is_cancelled`](Promise::is_cancelled)), is told ([`on_cancel`](Promise::on_cancel)), or waits
+//! for it ([`cancelled`](Promise::cancelled)). The result that is set first counts. Dropping an
+//! eventual asks, too; [`detach`](Eventual::detach) and callbacks do not. From the end of a chain the
+//! request reaches the head in one step, whatever its length, or the inner eventual that the chain is
+//! waiting for.
+//!
+//! # What drop does
+//!
+//! | dropped | before the result | after it |
+//! |---|---|---|
+//! | [`Promise`] | the reader gets [`Broken`](EventualError::Broken); [`Cancelled`](EventualError::Cancelled) if it had asked | (set consumed it) |
+//! | [`Eventual`] | the writer is asked to stop; its set gives the value back | the value is dropped, here |
+//! | [`Shared`], the last | the writer is asked to stop, unless a callback was left | the value is dropped, here |
+//! | a [`Task`](crate::executor::Task) | what hangs on it gets [`Rejected`](EventualError::Rejected) | |
+//! | [`Slot`] | its pair lives on | |
+//!
+//! # Panics
+//!
+//! In a stage's closure: [`Panicked`](EventualError::Panicked) downstream. In a terminal callback, a
+//! waker, a hook, or a `Drop`: caught where it is, and told to [`set_panic_hook`]'s. Never in the
+//! setter.
+//!
+//! # How it works
+//!
+//! Both ends point to one **core** of one cache line (for values up to 16 bytes), which comes from a
+//! bounded [pool](trim_pool). There is no reference count: each side leaves by a bit in the state
+//! word, and **the second to leave frees**. A set and a take cost one locked instruction together.
+//!
+//! The word (`state.rs` alone knows its bits):
+//!
+//! | bit | says | added by |
+//! |---|---|---|
+//! | RESULT, EXCEPTION | the phase; both clear: nothing yet | writer |
+//! | why (3 bits) | which exception | writer, with the phase |
+//! | SLOT | a waker is in the slot; with RX_GONE, a callback or a stage | reader |
+//! | REPLACED | the waker was replaced | reader |
+//! | PARKED | a thread sleeps on the word | reader |
+//! | CANCEL | cancellation was asked | reader |
+//! | HOOK | the cancel node is to be told of that | writer |
+//! | TX_GONE, RX_GONE | that side will not touch the core again | each |
+//!
+//! Rules that the code cites:
+//!
+//! - **R1** a side sets its GONE bit in, or after, its last access to the core;
+//! - **R2** nobody stores the word after construction, except a sole owner (who saw the other's GONE
+//!   with Acquire);
+//! - **R3** a bit is added by its one writer, who knows it is clear: an addition would carry. (CANCEL
+//!   is the exception, and is OR-ed.)
+//! - **R4** a failed exchange does not mean "completed": look at what the word says now;
+//! - **R5** taking the slot is a bitwise copy: the other side may be comparing its words;
+//! - **R6** leave before foreign code: wake, drop and call only once the core is let go;
+//! - **R7** `ValueMoved` is no bit: taking the value is leaving, and the handle remembers;
+//! - **R8** a hook belongs to whoever changed the cancel node's word first (`cancel.rs`).
+//!
+//! | edge | Release in | Acquire in | makes visible |
+//! |---|---|---|---|
+//! | → ResultSet, ExceptionSet | `complete_and_leave`, `complete` | the reader's `peek`, `install`, `retract`, `park`, `unpark`, failed `attach`, `abandon` | the payload |
+//! | SLOT | `install`, `attach` | the writer's `peek`, failed `complete_and_leave`, `complete` | the slot |
+//! | TX_GONE | `complete_and_leave`, `writer_leaves` | `peek`, `reader_leaves` | the writer's last access |
+//! | RX_GONE | `attach`, `abandon`, `reader_leaves` | `peek`, `complete`, `writer_leaves` | the reader's last access |
+//! | HOOK | `announce_hook` | `request_cancel`, `abandon` | the pointer to the node |
+//! | CANCEL | `request_cancel` | `announce_hook`, `peek` | what the canceller did before |
+//!
+//! Each pair of operations that can race has a model in `loom-tests/src/models/promise*.rs`, a name a
+//! pair.
+//!
+//! Coming from another library: [`coming_from`].
 
 pub(crate) mod block;
+#[cfg(doctest)]
+mod bounds;
 mod callback;
 mod cancel;
 mod combine;
+pub mod coming_from;
 mod core;
 mod error;
 mod eventual;
