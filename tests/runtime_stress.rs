@@ -57,7 +57,7 @@ fn eventually(what: &str, done: impl Fn() -> bool) {
 #[test]
 fn random_faults_end_each_job_exactly_once() {
     hush();
-    let jobs = 20_000 * factor();
+    let jobs = 100_000 * factor();
     let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let timeout = Duration::from_millis(40);

@@ -1,207 +1,19 @@
 //! The job's word: what state it is in, which attempt holds it, who is inside its closure.
 //!
 //! The table, the diagram and the ordering pairs are in the [room's docs](super). Bits do not leave
-//! this file: callers use verbs, and each verb says what to do next.
+//! this module: callers use verbs, and each verb says what to do next.
+
+mod word;
 
 use core::fmt;
 
+use word::{
+    BY_SHUTDOWN, CANCEL_REQUESTED, COUNTED, DETACHED, HEARTBEAT_SEEN, MAX_RUNNERS, NOTIFIED,
+    ONE_RUNNER, WAITER,
+};
+pub(crate) use word::{Ended, State, Word};
+
 use crate::sync::atomic::{AtomicU64, Ordering};
-
-const STATE_MASK: u64 = 0xF;
-const ONE_RUNNER: u64 = 1 << 4;
-const RUNNERS_SHIFT: u32 = 4;
-const RUNNERS_MASK: u64 = 0xF << RUNNERS_SHIFT;
-/// Attempts inside the closure at one time: the field's range.
-pub(crate) const MAX_RUNNERS: u64 = 15;
-
-/// Somebody asked that the job end; looked at when an attempt fails or is rescued.
-const CANCEL_REQUESTED: u64 = 1 << 8;
-/// The handle's waker is in the waiter slot.
-const WAITER: u64 = 1 << 9;
-/// The handle is gone: nobody will take the result.
-const DETACHED: u64 = 1 << 10;
-/// The attempt showed life since it began, or since the watcher last looked.
-const HEARTBEAT_SEEN: u64 = 1 << 11;
-/// The cancellation came from a shutdown.
-const BY_SHUTDOWN: u64 = 1 << 12;
-/// The job's end is in the counters.
-const COUNTED: u64 = 1 << 13;
-/// A task was woken while it was being polled.
-const NOTIFIED: u64 = 1 << 14;
-
-const ONE_ATTEMPT: u64 = 1 << 16;
-const ATTEMPT_SHIFT: u32 = 16;
-const ATTEMPT_MASK: u64 = 0xFFFF << ATTEMPT_SHIFT;
-const ONE_EPOCH: u64 = 1 << 32;
-const EPOCH_SHIFT: u32 = 32;
-
-/// Where a job is. The last three are final.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum State {
-    /// Waits for its first moment; the driver holds a timer for it.
-    Scheduled = 0,
-    /// Waits for a worker; a queue holds an entry for it.
-    Ready = 1,
-    /// An attempt runs; the word's epoch is its token.
-    Leased = 2,
-    /// One thread owns the result slot and runs no user code until it publishes.
-    Completing = 3,
-    /// Waits for its next attempt; the driver holds a timer for it.
-    Backoff = 4,
-    /// Waits for something that is not time: its key.
-    Suspended = 5,
-    /// Ended well; the slot holds the value, or held it.
-    Succeeded = 6,
-    /// Ended badly; the slot holds the error, or held it.
-    Dead = 7,
-    /// Ended because somebody asked; the slot was never written.
-    Cancelled = 8,
-}
-
-impl State {
-    const fn of(word: u64) -> Self {
-        match word & STATE_MASK {
-            0 => Self::Scheduled,
-            1 => Self::Ready,
-            2 => Self::Leased,
-            3 => Self::Completing,
-            4 => Self::Backoff,
-            5 => Self::Suspended,
-            6 => Self::Succeeded,
-            7 => Self::Dead,
-            _ => Self::Cancelled,
-        }
-    }
-
-    /// Whether a job with a key owns it in this state. (One without counts as an owner of nothing.)
-    pub(crate) const fn has_its_key(self) -> bool {
-        !matches!(self, Self::Scheduled | Self::Suspended)
-    }
-
-    /// Whether nothing leads out of it.
-    pub(crate) const fn is_final(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Dead | Self::Cancelled)
-    }
-}
-
-/// A copy of the word, taken apart.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Word(u64);
-
-impl Word {
-    pub(crate) const fn state(self) -> State {
-        State::of(self.0)
-    }
-
-    pub(crate) const fn epoch(self) -> u32 {
-        (self.0 >> EPOCH_SHIFT) as u32
-    }
-
-    /// Attempts that ended.
-    pub(crate) const fn attempts(self) -> u16 {
-        ((self.0 & ATTEMPT_MASK) >> ATTEMPT_SHIFT) as u16
-    }
-
-    /// Attempts inside the closure now, the late ones included.
-    pub(crate) const fn runners(self) -> u64 {
-        (self.0 & RUNNERS_MASK) >> RUNNERS_SHIFT
-    }
-
-    pub(crate) const fn cancel_requested(self) -> bool {
-        self.0 & CANCEL_REQUESTED != 0
-    }
-
-    pub(crate) const fn by_shutdown(self) -> bool {
-        self.0 & BY_SHUTDOWN != 0
-    }
-
-    const fn is(self, state: State, epoch: u32) -> bool {
-        self.0 & STATE_MASK == state as u64 && self.epoch() == epoch
-    }
-
-    const fn to(self, state: State) -> Self {
-        Self((self.0 & !STATE_MASK) | state as u64)
-    }
-
-    const fn with(self, flag: u64) -> Self {
-        Self(self.0 | flag)
-    }
-
-    const fn without(self, flag: u64) -> Self {
-        Self(self.0 & !flag)
-    }
-
-    const fn has(self, flag: u64) -> bool {
-        self.0 & flag != 0
-    }
-
-    const fn next_epoch(self) -> Self {
-        // `start` refuses the last epochs, so a lease always has one more above it.
-        Self(self.0.wrapping_add(ONE_EPOCH))
-    }
-
-    const fn attempt_ended(self) -> Self {
-        // Saturates: the field cannot carry into the epoch.
-        if self.0 & ATTEMPT_MASK == ATTEMPT_MASK { self } else { Self(self.0 + ONE_ATTEMPT) }
-    }
-
-    const fn runner_in(self) -> Self {
-        Self(self.0 + ONE_RUNNER)
-    }
-
-    const fn runner_out(self) -> Self {
-        Self(self.0 - ONE_RUNNER)
-    }
-
-    /// What the thread that made this final word owes.
-    const fn ended(self) -> Ended {
-        Ended {
-            wake: self.has(WAITER),
-            drop_result: self.has(DETACHED) && !matches!(self.state(), State::Cancelled),
-            drop_closure: self.runners() == 0,
-        }
-    }
-}
-
-impl fmt::Debug for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} epoch {} attempts {} runners {}",
-            self.state(),
-            self.epoch(),
-            self.attempts(),
-            self.runners()
-        )?;
-        for (flag, name) in [
-            (CANCEL_REQUESTED, "CANCEL_REQUESTED"),
-            (WAITER, "WAITER"),
-            (DETACHED, "DETACHED"),
-            (HEARTBEAT_SEEN, "HEARTBEAT_SEEN"),
-            (BY_SHUTDOWN, "BY_SHUTDOWN"),
-            (COUNTED, "COUNTED"),
-            (NOTIFIED, "NOTIFIED"),
-        ] {
-            if self.has(flag) {
-                write!(f, " {name}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What the thread that ended a job does next, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct Ended {
-    /// The waiter slot holds a waker: take it, wake it last.
-    pub(crate) wake: bool,
-    /// Nobody will take the result: drop it.
-    pub(crate) drop_result: bool,
-    /// Nobody is inside the closure: drop it.
-    pub(crate) drop_closure: bool,
-}
 
 /// What became of a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,7 +126,7 @@ impl StateCell {
     /// One whose next lease has this epoch, to test the end of the range.
     #[cfg(all(test, not(tenure_loom)))]
     pub(crate) fn with_epoch(first: State, epoch: u32) -> Self {
-        Self(AtomicU64::new(first as u64 | (u64::from(epoch) << EPOCH_SHIFT)))
+        Self(AtomicU64::new(first as u64 | (u64::from(epoch) << word::EPOCH_SHIFT)))
     }
 
     /// What it says now. A stale answer is harmless: whoever acts on one acts by CAS.
@@ -645,6 +457,7 @@ impl fmt::Debug for StateCell {
 
 #[cfg(all(test, not(tenure_loom)))]
 mod tests {
+    use super::word::ATTEMPT_MASK;
     use super::*;
 
     #[test]
