@@ -498,6 +498,26 @@ fn a_full_runtime_gives_the_job_back() {
     }
 }
 
+#[test]
+fn draining_waits_for_everything_that_is_left() {
+    let rt = runtime(2);
+    assert!(rt.drain(Duration::ZERO), "nothing was taken in");
+    let (go, wait) = mpsc::channel::<()>();
+    let blocker = rt.submit_once(move |_| wait.recv()).unwrap();
+    let cancelled = rt.submit(|_| Ok::<_, String>(())).unwrap();
+    cancelled.cancel();
+    let retried = rt.submit(|ctx| if ctx.attempt() < 3 { Err("no") } else { Ok(()) }).unwrap();
+    let dead = rt.submit(|_| Err::<(), _>("no")).unwrap();
+    assert!(!rt.drain(Duration::from_millis(5)));
+    go.send(()).unwrap();
+    assert!(rt.drain(LONG));
+    for finished in [blocker.is_finished(), cancelled.is_finished(), retried.is_finished()] {
+        assert!(finished);
+    }
+    assert!(dead.get().is_err());
+    assert!(rt.submit(|_| Ok::<_, String>(())).unwrap().get().is_ok(), "it is open as before");
+}
+
 struct Bomb(Arc<AtomicUsize>);
 impl Drop for Bomb {
     fn drop(&mut self) {

@@ -261,8 +261,11 @@ impl Members {
         }
         // It is idle, so nobody calls it stuck, and it is counted out by now.
         let out = member.leave(ACTIVE, GONE);
-        debug_assert!(out);
-        true
+        if !out {
+            // ORDERING: AcqRel: see `leave_active`.
+            self.active.fetch_add(1, Ordering::AcqRel);
+        }
+        out
     }
 
     fn leave_active(&self) {

@@ -110,6 +110,7 @@
 mod builder;
 mod cell;
 mod ctx;
+mod drain;
 mod driver;
 mod error;
 mod events;

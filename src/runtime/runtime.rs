@@ -206,6 +206,18 @@ impl Runtime {
         self.shared().pause(false);
     }
 
+    /// Waits until every job that was taken in has ended: also those that are delayed, wait for a
+    /// retry, or come while it waits. False: the time (real time) was up first. Nothing is closed.
+    ///
+    /// A job that was cancelled before it ran counts as ended when a worker meets its queue entry.
+    ///
+    /// # Blocking
+    /// For at most `timeout`. Not inside a job, which would wait for itself.
+    #[must_use]
+    pub fn drain(&self, timeout: Duration) -> bool {
+        self.shared().drain(timeout)
+    }
+
     /// The runtime's clock.
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {

@@ -11,6 +11,7 @@ use crossbeam_utils::CachePadded;
 
 use super::builder::Config;
 use super::cell::{JobRef, contained};
+use super::drain::Drainers;
 use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError};
 use super::events::{Event, Subscribers};
 use super::intake::{Bell, Intake};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) members: Members,
     pub(crate) intake: Intake<Arming>,
     pub(crate) bell: CachePadded<Bell>,
+    pub(crate) drainers: Drainers,
     pub(crate) tasks: Tasks,
     pub(crate) held_up: CachePadded<HeldUp>,
     /// The driver's thread, once it runs.
@@ -73,6 +75,7 @@ impl Shared {
             members: Members::new(),
             intake: Intake::new(),
             bell: CachePadded::new(Bell::new()),
+            drainers: Drainers::new(),
             tasks: Tasks::new(),
             held_up: CachePadded::new(HeldUp::new()),
             driver: OnceLock::new(),
@@ -322,6 +325,7 @@ impl Shared {
         self.subscribers
             .tell(|| Event::JobCancelled { job: JobId(job.id), by_shutdown: word.by_shutdown() });
         self.one_less();
+        self.drainers.job_ended();
     }
 
     /// An entry that led nowhere: if its job was cancelled, nobody may have counted that yet.
@@ -336,6 +340,7 @@ impl Shared {
         if !cancelled {
             self.one_less();
             self.closing.done();
+            self.drainers.job_ended();
         }
         self.tasks.remove(job);
         // SAFETY: `ended` is from this job's word, in this thread, used once.
