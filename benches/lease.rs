@@ -305,5 +305,70 @@ fn contended(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, one_key, disjoint, contended);
+/// 10,000 leases kept: one by one, or through their session.
+fn many(c: &mut Criterion) {
+    const LEASES: u64 = 10_000;
+    let table = table(2 * LEASES);
+    let handles: Vec<_> = (0..2 * LEASES).map(|key| table.handle(&key).unwrap()).collect();
+    let mut group = c.benchmark_group("lease: 10,000 leases renewed");
+    let session = table.session(TTL).unwrap();
+    let (ours, alone) = handles.split_at(LEASES as usize);
+    let kept: Vec<_> = ours.iter().map(|handle| session.try_acquire(handle).unwrap()).collect();
+    group.bench_function("tenure_session", |b| b.iter(|| session.renew(TTL).unwrap()));
+    assert!(kept.iter().all(|lease| lease.is_valid()));
+    let leases: Vec<_> = alone.iter().map(|handle| handle.try_acquire(TTL).unwrap()).collect();
+    group.bench_function("tenure_one_by_one", |b| {
+        b.iter(|| leases.iter().for_each(|lease| lease.renew(TTL).unwrap()))
+    });
+    let slab = Slab::<Precise>::new(LEASES);
+    let tokens: Vec<_> = (0..LEASES).map(|key| slab.take(key).unwrap().0).collect();
+    group.bench_function("mutex_slab_one_by_one", |b| {
+        b.iter(|| (0..LEASES).all(|key| slab.renew(key, tokens[key as usize])))
+    });
+    group.finish();
+}
+
+/// From a release to the waiting thread's first step as owner, and from a deadline to it.
+fn woken(c: &mut Criterion) {
+    let mut group = c.benchmark_group("lease: woken");
+    group.sample_size(10);
+    let table = table(2);
+    group.bench_function("after_release", |b| {
+        b.iter_custom(|iters| {
+            let handle = table.handle(&0).unwrap();
+            let mut took = Duration::ZERO;
+            for _ in 0..iters {
+                let held = handle.acquire(TTL).unwrap();
+                let waiting = handle.acquire_async(TTL);
+                let waiter = std::thread::spawn(move || {
+                    let lease = waiting.get().unwrap();
+                    (Instant::now(), lease)
+                });
+                // Long enough for the waiter to sleep.
+                std::thread::sleep(Duration::from_micros(300));
+                let begin = Instant::now();
+                drop(held);
+                took += waiter.join().unwrap().0.duration_since(begin);
+            }
+            took
+        })
+    });
+    group.bench_function("after_deadline_of_5ms, how late", |b| {
+        b.iter_custom(|iters| {
+            let ttl = Duration::from_millis(5);
+            let handle = table.handle(&0).unwrap();
+            let mut late = Duration::ZERO;
+            for _ in 0..iters {
+                let stuck = handle.acquire(ttl).unwrap();
+                let due = Instant::now() + stuck.remaining();
+                drop(handle.acquire(ttl).unwrap());
+                late += due.elapsed();
+            }
+            late
+        })
+    });
+    group.finish();
+}
+
+criterion_group!(benches, one_key, disjoint, contended, many, woken);
 criterion_main!(benches);

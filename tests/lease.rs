@@ -703,6 +703,58 @@ fn a_pure_lease_has_no_value_to_move() {
     }
 }
 
+// ---- more of what has gone wrong elsewhere ----
+
+#[test]
+fn a_sink_that_blocks_holds_up_its_own_caller_and_nobody_else() {
+    use std::sync::mpsc;
+    let (stuck, is_stuck) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let first = AtomicUsize::new(0);
+    let table: Table = LeaseTable::<&'static str, u64>::builder()
+        .clock(ManualClock::new())
+        .audit(move |_| {
+            if first.fetch_add(1, Ordering::Relaxed) == 0 {
+                stuck.send(()).expect("heard");
+                may_go_on.lock().expect("no panic").recv().expect("told");
+            }
+        })
+        .build();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| table.try_acquire(&KEY, ms(10)).expect("free").into_token());
+        is_stuck.recv().expect("the sink was called");
+        // The key is granted, and everybody can see and do everything.
+        let seen = table.peek(&KEY).expect("there");
+        assert_eq!(seen.state, LeaseState::Held);
+        let _ = table.revoke(&KEY, seen.token.expect("granted"), "meanwhile");
+        table.try_acquire(&KEY, ms(10)).expect("revoked").commit().expect("held");
+        go_on.send(()).expect("heard");
+        assert_eq!(slow.join().expect("no panic"), token(1));
+    });
+}
+
+#[test]
+fn a_late_owner_removes_nothing_of_its_successor() {
+    let (clock, table) = table::<u64>();
+    let late = table.try_acquire(&KEY, ms(10)).expect("free");
+    clock.advance(ms(11));
+    let next = table.try_acquire(&KEY, ms(10)).expect("expired");
+    assert!(matches!(late.release(), Release::Lost(Lost::Superseded { .. })));
+    assert!(matches!(table.remove(&KEY), Err(RemoveError::Held { .. })));
+    assert!(next.is_valid());
+}
+
+#[test]
+fn a_jump_of_the_clock_ends_what_it_jumps_over() {
+    let (clock, table) = table::<u64>();
+    let lease = table.try_acquire(&KEY, ms(10)).expect("free");
+    clock.advance(Duration::MAX);
+    assert!(!lease.is_valid());
+    assert!(matches!(table.try_acquire(&KEY, ms(1)), Err(AcquireError::TtlOutOfRange { .. })));
+    assert_eq!(table.longest_ttl(), Duration::ZERO);
+}
+
 // ---- fences ----
 
 #[test]

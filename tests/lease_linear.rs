@@ -139,7 +139,8 @@ fn the_checker_rejects_planted_violations() {
         (2, again, second),
         (3, Op::Revoke { token: 1 }, Ret::Done),
     ];
-    let planted: [(&str, &[(u64, Op, Ret)]); 15] = [
+    type Step = (u64, Op, Ret);
+    let planted: [(&str, &[Step]); 15] = [
         ("stale commit", &stale_commit),
         ("token reused", &token_reused),
         ("token reused after expiry", &token_reused_after_expiry),

@@ -454,3 +454,23 @@ fn a_heartbeat_ends_at_its_ceiling() {
     });
     assert!(steps <= 101, "{steps} ms");
 }
+
+#[test]
+fn a_heartbeat_is_not_starved_by_the_work() {
+    let (clock, table) = table();
+    let heart = table.heartbeat();
+    let lease = table.try_acquire(&KEY, ms(30)).expect("free");
+    let beat = heart.keep(lease.key(), lease.token(), Pulse::new(ms(30)).stall(Duration::MAX));
+    // This thread works and works and calls nothing; the heartbeat has a thread of its own.
+    for _ in 0..5 {
+        let before = table.peek(&KEY).expect("there").remaining;
+        clock.advance(ms(11));
+        let mut spins = 0_u64;
+        until(|| {
+            spins += 1;
+            table.peek(&KEY).expect("there").remaining > before - ms(11)
+        });
+    }
+    assert_eq!(beat.state(), BeatState::Beating);
+    lease.commit().expect("held");
+}

@@ -54,6 +54,55 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Moving a task from A to B
+//!
+//! A worker that has to stop hands its task, half-done work included, to another. There is no moment
+//! with two owners and none in which the task can be forgotten:
+//!
+//! 1. A calls [`transfer`](Lease::transfer). In one step A's token is fenced and B's exists. A draft
+//!    that was not published goes along.
+//! 2. B calls [`accept`](Handoff::accept) before the hand-off's own deadline, and is the owner under
+//!    the new token.
+//! 3. If B does not (it crashed, it was never told), the key is free after that deadline, with its last
+//!    published value. If the [`Handoff`] is dropped, at once.
+//!
+//! What A left at outside resources can come late all the same; B's first write with its token fences
+//! it off.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure::lease::LeaseTable;
+//!
+//! let table: LeaseTable<&str, Vec<u32>> = LeaseTable::new();
+//! let mut a = table.try_acquire(&"task", Duration::from_secs(5))?;
+//! a.push(1);
+//! a.checkpoint()?; // safe, whatever happens next
+//! a.push(2);       // only in the draft
+//! let (old, handoff) = (a.token(), a.transfer("worker b", Duration::from_secs(1))?);
+//!
+//! let b = std::thread::spawn(move || handoff.accept(Duration::from_secs(5)));
+//! let mut b = b.join().map_err(|_| "b panicked")??;
+//! assert!(b.token() > old);
+//! b.push(3);
+//! b.commit()?;
+//! assert_eq!(table.peek(&"task").ok_or("gone")?.value, [1, 2, 3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Waiting, sessions, heartbeats
+//!
+//! - [`acquire`](LeaseHandle::acquire), [`acquire_timeout`](LeaseHandle::acquire_timeout) and
+//!   [`acquire_async`](LeaseHandle::acquire_async) stand in line: whoever ends a term grants the key to
+//!   the first of them. They burn no processor.
+//! - A [`Session`] is one deadline for many leases: renewing it is one exchange, however many.
+//! - A [`Heartbeat`] renews on a thread of its own, while the holder makes progress, and no longer than
+//!   a ceiling.
+//! - [`lost`](Lease::lost) is an eventual that completes when the lease is over.
+//!
+//! A table has a thread, the *keeper*, from the first call that needs somebody to look at a deadline:
+//! one that waits for a held key, or `lost`. Safety does not rest on it: a late owner is refused by
+//! its own call, whether or not anybody noticed before.
+//!
 //! # What each call promises
 //!
 //! - **Order.** Every grant on a key (acquisition, takeover, hand-off) has a greater token than every
@@ -140,7 +189,7 @@
 //! | release → acquire | `swap_if` of the release | `swap_if` of the grant | the last owner's use of both entries, and its plain data elsewhere |
 //! | read → write | `Pinned::drop` | `is_unpinned` | that the reader is done |
 //! | displace → look again | `is_unpinned` | `fetch_add` in `pin` | that the entry is no longer current |
-//! | wait → release | `flags`, then a read-modify-write of the word | `swap_if` of the release | that somebody waits |
+//! | wait → release | `touch`, after the annex's flag was set | `swap_if` of the release | that somebody waits |
 //!
 //! Invariants: **I1** `Gone` is never left. **I2** The current entry is never written. **I3** A term
 //! starts in place only from a clean word. **I4** A word goes `Gone` only with its shard locked, and by

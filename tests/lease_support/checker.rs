@@ -12,10 +12,10 @@ pub(crate) fn is_linearizable(history: &[Call]) -> bool {
     calls.sort_by_key(|call| call.begin);
     let all = if calls.len() == 64 { u64::MAX } else { (1 << calls.len()) - 1 };
     let mut tried = HashSet::new();
-    search(&calls, all, all, Key::new(), &mut tried)
+    search(&calls, all, Key::new(), &mut tried)
 }
 
-fn search(calls: &[Call], all: u64, left: u64, key: Key, tried: &mut HashSet<(u64, Key)>) -> bool {
+fn search(calls: &[Call], left: u64, key: Key, tried: &mut HashSet<(u64, Key)>) -> bool {
     if left == 0 {
         return true;
     }
@@ -30,7 +30,7 @@ fn search(calls: &[Call], all: u64, left: u64, key: Key, tried: &mut HashSet<(u6
             break;
         }
         for next in key.after(&calls[at]) {
-            if search(calls, all, left & !(1 << at), next, tried) {
+            if search(calls, left & !(1 << at), next, tried) {
                 return true;
             }
         }
