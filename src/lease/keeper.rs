@@ -4,8 +4,6 @@
 //! Nobody's safety rests on it. A table starts one when something has to happen at a time and no
 //! caller will be there to do it; a table whose callers only try never has one.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::core::Core;
 use super::{LeaseKey, LeaseValue};
 use crate::clock::{AdvanceListener, Clock, Timestamp};
@@ -139,7 +137,9 @@ impl Keeper {
             };
             match next {
                 // Foreign code may be in it, and its panic is nobody else's.
-                Ok(job) => drop(catch_unwind(AssertUnwindSafe(job))),
+                Ok(job) => {
+                    let _ = super::event::contained(job);
+                }
                 Err(next) => {
                     let left = next.and_then(|next| clock.real_time_until(next));
                     let deadline =
