@@ -10,7 +10,7 @@ use lock_api::{GuardNoSend, RawMutex, RawMutexTimed};
 use super::state::{Announced, Released, Starved, State};
 use super::unlock::{PlatformUnlock, Unlock};
 use crate::sync::{Wait, thread};
-use crate::wait::{Deadline, Spin, SpinPolicy, Stopwatch, is_lesson};
+use crate::wait::{Deadline, IN_A_MODEL, Spin, SpinPolicy, Stopwatch, is_lesson};
 
 /// How long a sleeper sleeps when no unlock may be counted on to wake it.
 const UNSURE_SLEEP: Duration = Duration::from_millis(1);
@@ -129,7 +129,7 @@ impl<U: Unlock> RawAdaptiveMutex<U> {
             if self.state.try_take() {
                 return true;
             }
-            if woken == Wait::TimedOut && (deadline.has_passed() || cfg!(tenure_loom)) {
+            if woken == Wait::TimedOut && (deadline.has_passed() || IN_A_MODEL) {
                 return false;
             }
         }

@@ -37,7 +37,7 @@ use lock_api::GuardNoSend;
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Wait, park, thread};
-use crate::wait::{DEFAULT_ROUNDS, Deadline, Spin};
+use crate::wait::{DEFAULT_ROUNDS, Deadline, IN_A_MODEL, Spin};
 
 const READERS: u32 = WRITER_WAITING - 1;
 const WRITER_WAITING: u32 = 1 << 29;
@@ -120,7 +120,7 @@ impl RawAdaptiveRwLock {
             let remaining = deadline.remaining();
             let timed_out = remaining.is_some_and(|left| left.is_zero())
                 || self.block(want, remaining) == Some(Wait::TimedOut);
-            if timed_out && (deadline.has_passed() || cfg!(tenure_loom)) {
+            if timed_out && (deadline.has_passed() || IN_A_MODEL) {
                 return self.try_enter(want) || self.give_up(want);
             }
         }

@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::unlock::Unlock;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Wait, barrier, park};
-use crate::wait::{Budget, Deadline, SpinPolicy};
+use crate::wait::{Budget, Deadline, IN_A_MODEL, SpinPolicy};
 
 /// `word`: nobody owns the lock.
 const FREE: u32 = 0;
@@ -36,7 +36,7 @@ const QUIET: u32 = 0xfff << 20;
 
 /// How many quiet unlocks are enough to leave contended mode: all that the field holds; in a model
 /// one, so that leaving is explored too.
-const QUIET_FOR_LONG: u32 = if cfg!(tenure_loom) { ONE_QUIET } else { QUIET };
+const QUIET_FOR_LONG: u32 = if IN_A_MODEL { ONE_QUIET } else { QUIET };
 
 /// A decoded `queue` word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -227,7 +227,7 @@ impl State {
     fn hand_over(&self) -> bool {
         let mut seen = self.queue();
         while seen.0 & STARVING != 0 {
-            let next = seen.0 & !STARVING | GRANTED;
+            let next = (seen.0 & !STARVING) | GRANTED;
             // ORDERING: Release: pairs with the Acquire in `sleep_starving`: the new owner sees
             // what this one did.
             match self.queue.compare_exchange_weak(
@@ -321,7 +321,7 @@ impl State {
 
     /// Remembers what a spin has taught.
     pub(super) fn teach(&self, seen: Queue, budget: Budget) {
-        let next = seen.0 & !BUDGET | budget.number() * ONE_BUDGET;
+        let next = (seen.0 & !BUDGET) | (budget.number() * ONE_BUDGET);
         // ORDERING: Relaxed: a hint to later spins. If the word has changed, the lesson is lost.
         let _ = self.queue.compare_exchange(seen.0, next, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -350,7 +350,7 @@ impl State {
         }
         let timed_out = limit.is_some_and(|limit| limit.is_zero())
             || park::wait(&self.queue, seen.0, limit) == Wait::TimedOut;
-        if !timed_out || !(deadline.has_passed() || cfg!(tenure_loom)) {
+        if !timed_out || !(deadline.has_passed() || IN_A_MODEL) {
             return Starved::Again;
         }
         // ORDERING: Acquire: pairs with the Release in `hand_over`, if that was faster, and with

@@ -11,6 +11,9 @@
 //! Nothing here uses [`std::thread::park`] on a user's thread: its token belongs to the user, who
 //! may take it, or leave one behind.
 
+/// Whether this is a build for models, which have no time: a timed wait that ends there is over.
+pub(crate) const IN_A_MODEL: bool = cfg!(any(tenure_loom, tenure_shuttle));
+
 mod deadline;
 mod parker;
 mod processors;

@@ -1,23 +1,27 @@
 //! Whether anybody else can run while this thread spins.
 
-#[cfg(not(tenure_loom))]
-use crate::sync::atomic::{AtomicU32, Ordering};
-
-/// Not looked up yet.
-#[cfg(not(tenure_loom))]
-const UNKNOWN: u32 = 0;
-#[cfg(not(tenure_loom))]
-const ONE: u32 = 1;
-#[cfg(not(tenure_loom))]
-const MORE: u32 = 2;
-
 /// Whether this process runs on one processor, or under a quota of one or less, so that spinning
-/// only keeps the owner from running. Looked up once, without allocating.
+/// only keeps the owner from running. Looked up once, without allocating. Never so in a model.
+#[cfg(any(tenure_loom, tenure_shuttle))]
 pub(crate) fn only_one() -> bool {
-    #[cfg(tenure_loom)]
-    return false;
-    #[cfg(not(tenure_loom))]
-    {
+    false
+}
+
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
+pub(crate) use system::only_one;
+
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
+mod system {
+    use crate::sync::atomic::{AtomicU32, Ordering};
+
+    /// Not looked up yet.
+    const UNKNOWN: u32 = 0;
+    const ONE: u32 = 1;
+    const MORE: u32 = 2;
+
+    /// Whether this process runs on one processor, or under a quota of one or less, so that spinning
+    /// only keeps the owner from running. Looked up once, without allocating.
+    pub(crate) fn only_one() -> bool {
         static KNOWN: AtomicU32 = AtomicU32::new(UNKNOWN);
         // ORDERING: Relaxed: the value is all there is; two threads may look it up at once.
         let mut known = KNOWN.load(Ordering::Relaxed);
@@ -28,66 +32,67 @@ pub(crate) fn only_one() -> bool {
         }
         known == ONE
     }
-}
 
-#[cfg(all(target_os = "linux", not(tenure_loom)))]
-fn look_up() -> bool {
-    // SAFETY: all zeroes are the empty set.
-    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
-    // The main thread's: this one may be pinned while others are not.
-    // SAFETY: a place for the answer that lives in this frame, and its size.
-    let known = unsafe {
-        libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &raw mut set) == 0
-    };
-    // SAFETY: reads the set that was filled above.
-    if known && unsafe { libc::CPU_COUNT(&set) } == 1 {
-        return true;
+    #[cfg(target_os = "linux")]
+    fn look_up() -> bool {
+        // SAFETY: all zeroes are the empty set.
+        let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+        // The main thread's: this one may be pinned while others are not.
+        // SAFETY: a place for the answer that lives in this frame, and its size.
+        let known = unsafe {
+            libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &raw mut set) == 0
+        };
+        // SAFETY: reads the set that was filled above.
+        if known && unsafe { libc::CPU_COUNT(&set) } == 1 {
+            return true;
+        }
+        let mut text = [0_u8; 64];
+        // SAFETY: a C string that lives for ever.
+        let file = unsafe {
+            libc::open(c"/sys/fs/cgroup/cpu.max".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+        };
+        if file < 0 {
+            return false;
+        }
+        // SAFETY: the buffer lives in this frame and has the length that is passed.
+        let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
+        // SAFETY: the descriptor was opened above and is closed once.
+        unsafe { libc::close(file) };
+        usize::try_from(read).is_ok_and(|read| quota_is_one(text.get(..read).unwrap_or(&[])))
     }
-    let mut text = [0_u8; 64];
-    // SAFETY: a C string that lives for ever.
-    let file =
-        unsafe { libc::open(c"/sys/fs/cgroup/cpu.max".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if file < 0 {
-        return false;
+
+    /// `cpu.max` holds "quota period", both in microseconds, or "max period".
+    #[cfg(target_os = "linux")]
+    fn quota_is_one(text: &[u8]) -> bool {
+        let mut numbers = text.split(u8::is_ascii_whitespace).map(|part| {
+            part.iter().try_fold(0_u64, |sum, digit| {
+                let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+                sum.checked_mul(10)?.checked_add(u64::from(digit))
+            })
+        });
+        match (numbers.next().flatten(), numbers.next().flatten()) {
+            (Some(quota), Some(period)) => quota <= period,
+            _ => false,
+        }
     }
-    // SAFETY: the buffer lives in this frame and has the length that is passed.
-    let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
-    // SAFETY: the descriptor was opened above and is closed once.
-    unsafe { libc::close(file) };
-    usize::try_from(read).is_ok_and(|read| quota_is_one(text.get(..read).unwrap_or(&[])))
-}
 
-/// `cpu.max` holds "quota period", both in microseconds, or "max period".
-#[cfg(all(target_os = "linux", not(tenure_loom)))]
-fn quota_is_one(text: &[u8]) -> bool {
-    let mut numbers = text.split(u8::is_ascii_whitespace).map(|part| {
-        part.iter().try_fold(0_u64, |sum, digit| {
-            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-            sum.checked_mul(10)?.checked_add(u64::from(digit))
-        })
-    });
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(quota), Some(period)) => quota <= period,
-        _ => false,
+    #[cfg(not(target_os = "linux"))]
+    fn look_up() -> bool {
+        std::thread::available_parallelism().is_ok_and(|count| count.get() == 1)
     }
-}
 
-#[cfg(not(any(target_os = "linux", tenure_loom)))]
-fn look_up() -> bool {
-    std::thread::available_parallelism().is_ok_and(|count| count.get() == 1)
-}
+    #[cfg(all(test, target_os = "linux"))]
+    mod tests {
+        use super::quota_is_one;
 
-#[cfg(all(test, target_os = "linux", not(tenure_loom)))]
-mod tests {
-    use super::quota_is_one;
-
-    #[test]
-    fn a_quota_of_one_processor_or_less_is_one() {
-        assert!(quota_is_one(b"100000 100000\n"));
-        assert!(quota_is_one(b"50000 100000\n"));
-        assert!(!quota_is_one(b"200000 100000\n"));
-        assert!(!quota_is_one(b"max 100000\n"));
-        assert!(!quota_is_one(b""));
-        assert!(!quota_is_one(b"99999999999999999999999 1"));
+        #[test]
+        fn a_quota_of_one_processor_or_less_is_one() {
+            assert!(quota_is_one(b"100000 100000\n"));
+            assert!(quota_is_one(b"50000 100000\n"));
+            assert!(!quota_is_one(b"200000 100000\n"));
+            assert!(!quota_is_one(b"max 100000\n"));
+            assert!(!quota_is_one(b""));
+            assert!(!quota_is_one(b"99999999999999999999999 1"));
+        }
     }
 }
