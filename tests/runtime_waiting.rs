@@ -100,6 +100,26 @@ fn a_wait_that_nobody_could_end_is_refused() {
 }
 
 #[test]
+fn a_wait_for_ones_own_key_is_refused_whatever_the_stand_ins() {
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    let inner = rt.clone();
+    let job = rt
+        .job(move |_| {
+            let mut behind = inner.job(|_| Ok::<_, String>(())).key("k").submit().unwrap();
+            assert!(behind.get_timeout(Duration::from_millis(1)).is_none(), "that is only a wait");
+            match behind.get() {
+                Err(JobError::WouldDeadlock) => Ok("refused"),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .key("k")
+        .submit()
+        .unwrap();
+    assert_eq!(job.get().unwrap(), "refused");
+    assert!(rt.drain(LONG), "the one in line has run");
+}
+
+#[test]
 fn blocking_sections_do_not_hold_up_the_pool() {
     let rt = Runtime::builder().workers(1).build().unwrap();
     let (go, wait) = mpsc::channel::<()>();

@@ -30,8 +30,8 @@ pub enum JobError {
     /// The result was taken already, by an earlier call on this handle.
     #[error("the result was taken already")]
     Taken,
-    /// Waiting here would wait for ever: the caller is the only one who could run the job.
-    #[error("waiting here would block the only thread that could run the job")]
+    /// Waiting here would wait for ever: for the caller itself, in the end.
+    #[error("waiting here would wait for the waiter itself")]
     WouldDeadlock,
 }
 

@@ -90,7 +90,8 @@ impl<T> JobHandle<T> {
     /// # Blocking
     /// Until the job is over. Inside a job of the same runtime, a job that has not begun yet is run right
     /// here; for one that has, a stand-in takes this worker's place in the pool meanwhile. If there can
-    /// be none, and all workers wait like this, the answer is [`JobError::WouldDeadlock`].
+    /// be none, and all workers wait like this, or the job waits in line for the key of the one that
+    /// waits for it, the answer is [`JobError::WouldDeadlock`].
     pub fn get(mut self) -> Result<T, JobError> {
         loop {
             if let Some(result) = self.get_within(None) {
@@ -129,16 +130,13 @@ impl<T> JobHandle<T> {
         if !self.leave(alarm.clone().into()) {
             return self.try_get();
         }
-        let awaited = self.handle.job().state.peek().state();
-        let waited = waiting::while_waiting(awaited, || {
+        let waited = waiting::while_waiting(self.handle.job(), timeout.is_some(), || {
             alarm.wait(timeout, || self.is_finished());
         });
         self.fetch_back();
         match (self.try_get(), waited) {
             (Some(result), _) => Some(result),
             (None, Ok(())) => None,
-            // With a limit it may be tried again: time, or another thread, may change things.
-            (None, Err(_)) if timeout.is_some() => None,
             (None, Err(refused)) => Some(Err(refused)),
         }
     }

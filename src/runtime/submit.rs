@@ -63,7 +63,8 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// Jobs with equal keys run one after another, in the order in which they were submitted: the
     /// next one begins when the one before has ended, its retries included. Defaults to none.
     ///
-    /// A job that waits for another one with its own key waits for ever.
+    /// A job that waits for another one in line for its own key is refused
+    /// ([`JobError::WouldDeadlock`](super::JobError::WouldDeadlock)).
     pub fn key(mut self, key: impl Into<JobKey>) -> Self {
         self.options.serial = Some(Serial::new(key.into()));
         self.special = true;

@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use super::cell::JobRef;
 use super::error::JobError;
 use super::shared::Shared;
 use super::state::State;
@@ -106,11 +107,28 @@ impl Local {
     }
 }
 
-/// Runs `wait`, which blocks until a job that is in state `awaited` gets on.
-pub(super) fn while_waiting<R>(awaited: State, wait: impl FnOnce() -> R) -> Result<R, JobError> {
+/// Runs `wait`, which blocks until `job` gets on. `limited`: for some time only, so it is never refused.
+pub(super) fn while_waiting(
+    job: &JobRef,
+    limited: bool,
+    wait: impl FnOnce(),
+) -> Result<(), JobError> {
     worker::with_local(|local| {
-        let _held = local.map(|local| local.hold(Some(awaited))).transpose()?;
-        Ok(wait())
+        let held = match local {
+            // It waits in line behind an attempt that would wait for it.
+            Some(local) if !limited && local.is_in_the_way_of(job) => {
+                return Err(JobError::WouldDeadlock);
+            }
+            Some(local) => Some(local.hold(Some(job.state.peek().state()))),
+            None => None,
+        };
+        match held {
+            Some(Err(refused)) if !limited => Err(refused),
+            _held => {
+                wait();
+                Ok(())
+            }
+        }
     })
 }
 

@@ -14,7 +14,7 @@ use super::error::{AttemptError, AttemptRecord};
 use super::events::Event;
 use super::keys::{Held, NoLease};
 use super::members::{Crew, Member};
-use super::options::Priority;
+use super::options::{JobKey, Priority};
 use super::seat::Seat;
 use super::shared::Shared;
 use super::state::{Lost, Parked, Start, State, Then};
@@ -49,6 +49,8 @@ pub(crate) struct Local {
     streak: Cell<u32>,
     /// Attempts that wait inside each other on this thread.
     depth: Cell<usize>,
+    /// The keys of those that have one.
+    keys: RefCell<Vec<JobKey>>,
     others: RefCell<(u64, Crew)>,
     random: Cell<u64>,
 }
@@ -102,6 +104,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<usize> {
         tick: Cell::new(0),
         streak: Cell::new(0),
         depth: Cell::new(0),
+        keys: RefCell::new(Vec::new()),
         others: RefCell::new((0, Arc::from([]))),
         random: Cell::new(
             shared.config.seed ^ (index as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93),
@@ -432,8 +435,24 @@ impl Local {
         // up at the earliest when it has stood up.
         let ctx =
             unsafe { JobCtx::new(NonNull::new_unchecked(job.as_raw()), epoch, attempt, token) };
+        let key = job.options.as_ref().and_then(|o| o.serial.as_ref()).map(|s| &s.key);
+        if let Some(key) = key {
+            self.keys.borrow_mut().push(key.clone());
+        }
         // SAFETY: `start` gave us this epoch, and we have not left.
-        unsafe { job.attempt(&ctx) }
+        let ran = unsafe { job.attempt(&ctx) };
+        if key.is_some() {
+            self.keys.borrow_mut().pop();
+        }
+        ran
+    }
+
+    /// Whether this thread runs an attempt that owns the key which `job` waits for.
+    pub(crate) fn is_in_the_way_of(&self, job: &JobRef) -> bool {
+        let key = job.options.as_ref().and_then(|o| o.serial.as_ref()).map(|s| &s.key);
+        job.home == self.shared.address()
+            && job.state.peek().state() == State::Suspended
+            && key.is_some_and(|key| self.keys.borrow().contains(key))
     }
 
     fn failed(&self, job: &JobRef, epoch: u32, tried: Tried, failure: Failure) {
