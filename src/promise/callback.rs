@@ -1,6 +1,6 @@
 //! Terminal callbacks: `on_complete` and `on_complete_via`.
 
-use core::mem::ManuallyDrop;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use crate::executor::Executor;
@@ -52,7 +52,7 @@ impl<T: Send + 'static, E: Send + 'static> Eventual<T, E> {
         executor: X,
         callback: impl FnOnce(Outcome<T, E>) + Send + 'static,
     ) {
-        let bound = Bound { executor: ManuallyDrop::new(executor), rest: callback };
+        let bound = Bound { executor: MaybeUninit::new(executor), rest: callback };
         if let Err((BoundCallback(bound), outcome)) = self.hang(BoundCallback(bound)) {
             let core = CorePtr::allocate_complete(outcome);
             // SAFETY: the core is ours alone; its work is handed over once.
@@ -160,7 +160,7 @@ where
     let executor = unsafe {
         let core = CorePtr::<T, E>::from_work(work);
         core.set_run(next);
-        ManuallyDrop::take(&mut (*stored::<T, E, Bound<X, F>>(core, IN_SLOT)).executor)
+        (*stored::<T, E, Bound<X, F>>(core, IN_SLOT)).executor.assume_init_read()
     };
     match mode {
         Mode::Run => {

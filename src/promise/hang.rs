@@ -1,7 +1,7 @@
 //! Hanging something on an eventual, for whoever completes it: a callback, a stage, a forwarding.
 
 use core::alloc::Layout;
-use core::mem::ManuallyDrop;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -104,8 +104,9 @@ pub(super) fn hand_over<X: Executor>(executor: X, work: NonNull<Work>) {
 
 /// Something that runs on an executor.
 pub(super) struct Bound<X, F> {
-    // Moved out first, when the work is handed over; the rest stays where it lies.
-    pub(super) executor: ManuallyDrop<X>,
+    // Always full until it is moved out, when the work is handed over. The rest stays where it lies
+    // and is moved later, with this beside it: a `ManuallyDrop` of a `Box` that is gone may not be.
+    pub(super) executor: MaybeUninit<X>,
     pub(super) rest: F,
 }
 

@@ -6,7 +6,7 @@
 //! next stage: that one is returned, not called, so a chain is a loop.
 
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -66,7 +66,7 @@ impl<T: Send + 'static, E: Send + 'static> Eventual<T, E> {
         E2: Send + 'static,
         F: FnOnce(Outcome<T, E>) -> Step<U, E2> + Send + 'static,
     {
-        let bound = Bound { executor: ManuallyDrop::new(executor), rest: f };
+        let bound = Bound { executor: MaybeUninit::new(executor), rest: f };
         let below = CorePtr::<U, E2>::allocate_stage(bound, !WAITS);
         self.hang_stage(below, BoundStage::<X, U, E2, F>(below, PhantomData))
     }
@@ -308,7 +308,7 @@ where
         let core = CorePtr::<T, E>::from_work(work);
         let below = CorePtr::<U, E2>::from_ptr(core.slot_pointer());
         core.set_run(next);
-        ManuallyDrop::take(&mut (*below.closure::<Bound<X, F>>()).executor)
+        (*below.closure::<Bound<X, F>>()).executor.assume_init_read()
     };
     match mode {
         Mode::Run => {
