@@ -118,7 +118,8 @@ impl<X: Executor + ?Sized> Executor for Arc<X> {
 /// One piece of work, to be run once, on any thread. Eight bytes.
 ///
 /// Dropping it instead of running it rejects it: what hangs on it is resolved with
-/// [`Rejected`](crate::promise::EventualError::Rejected), on the dropping thread.
+/// [`Rejected`](crate::promise::EventualError::Rejected), on the dropping thread; deep in callbacks,
+/// by the time the outermost one returns or the thread blocks for a result.
 #[must_use = "a task that is dropped is rejected, not run"]
 pub struct Task {
     work: NonNull<Work>,
@@ -155,7 +156,7 @@ impl Task {
     /// Runs it, on this thread, with everything that it makes ready. Never panics.
     ///
     /// Inside another task or callback that runs deep in the stack already, it only queues: it will
-    /// have run by the time the outermost one returns.
+    /// have run by the time the outermost one returns, or the thread blocks for a result.
     pub fn run(self) {
         let work = self.work;
         core::mem::forget(self);

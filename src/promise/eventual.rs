@@ -16,7 +16,7 @@ use super::core::{CorePtr, Outcome};
 use super::error::EventualError;
 use super::patience;
 use super::state::Word;
-use super::trampoline::guarded;
+use super::trampoline::{before_blocking, guarded};
 
 /// Where an [`Eventual`] stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -215,6 +215,7 @@ impl<T, E> Eventual<T, E> {
     #[cold]
     fn wait_until(&mut self, deadline: Deadline) -> Outcome<T, E> {
         let Some(core) = self.core() else { return Err(EventualError::Taken) };
+        before_blocking();
         // SAFETY: not left during the wait.
         let state = unsafe { core.state() };
         // While we look there is nobody to wake, which is what makes it cheap for the writer.

@@ -16,7 +16,7 @@ use crate::executor::Task;
 use super::core::Outcome;
 use super::error::EventualError;
 use super::eventual::Eventual;
-use super::trampoline::guarded;
+use super::trampoline::{before_blocking, guarded};
 use super::writer::Promise;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -172,6 +172,10 @@ impl<T, E> Iterator for Completions<T, E> {
     /// The next to complete; `None` when none is left. Blocks until then.
     fn next(&mut self) -> Option<Self::Item> {
         while self.left > 0 {
+            let is_empty = locked(&self.ready.woken).queue.is_empty();
+            if is_empty {
+                before_blocking();
+            }
             let number = {
                 let mut woken = locked(&self.ready.woken);
                 loop {
@@ -429,7 +433,11 @@ impl<T: Send + 'static, E: Send + 'static> Collect<T, E> for FirstN<T> {
                 self.values.push((number, value));
                 (self.values.len() == self.wanted).then(|| Ok(core::mem::take(&mut self.values)))
             }
-            Err(error) => (self.values.len() + self.left < self.wanted).then_some(Err(error)),
+            Err(error) if self.values.len() + self.left < self.wanted => Some(Err(error)),
+            Err(error) => {
+                guarded(|| drop(error));
+                None
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use super::block::{self, Class};
 use super::core::Outcome;
 use super::error::{EventualError, PanicPayload};
 use super::eventual::{Canceller, Eventual};
-use super::trampoline::guarded;
+use super::trampoline::{before_blocking, guarded};
 
 /// What a reader of a [`Shared`] gets: the outcome, by reference.
 pub type OutcomeRef<'a, T, E> = Result<&'a T, &'a EventualError<E>>;
@@ -301,6 +301,7 @@ impl<T, E> Shared<T, E> {
             if left.is_some_and(|left| left.is_zero()) {
                 return None;
             }
+            before_blocking();
             // ORDERING: Relaxed: only a mark; DONE is read with Acquire in `peek`.
             let before = self.inner.word.fetch_or(PARKED, Ordering::Relaxed);
             if before & DONE == 0

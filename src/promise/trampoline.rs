@@ -5,7 +5,7 @@
 //! which it returns, so that a chain is a loop. Whatever becomes ready *inside* foreign code (a
 //! callback that sets another promise, drops one, cancels one) runs at once to a small depth, and
 //! beyond that waits in a queue of this thread until its outermost frame drains it, first in, first
-//! out.
+//! out. A thread that is about to block drains it too: it may be waiting for what lies there.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -78,6 +78,13 @@ pub(crate) unsafe fn step(work: NonNull<Work>, mode: Mode) -> Option<NonNull<Wor
 
 struct Frame {
     depth: Cell<u32>,
+    ready: Queue,
+    /// What was thrown away too deep in the stack; after what is ready.
+    rejected: Queue,
+}
+
+/// Owned work, first in, first out.
+struct Queue {
     first: Cell<Option<NonNull<Work>>>,
     last: Cell<Option<NonNull<Work>>>,
 }
@@ -91,13 +98,13 @@ crate::sync::thread_local! {
     static FRAME: Frame = Frame::new();
 }
 
-impl Frame {
+impl Queue {
     const fn new() -> Self {
-        Self { depth: Cell::new(0), first: Cell::new(None), last: Cell::new(None) }
+        Self { first: Cell::new(None), last: Cell::new(None) }
     }
 
     fn push(&self, work: NonNull<Work>) {
-        // SAFETY: the work is owned and not in the queue yet; its link is ours to write.
+        // SAFETY: the work is owned and not in a queue yet; its link is ours to write.
         unsafe { (*work.as_ptr()).next.set(None) };
         match self.last.replace(Some(work)) {
             // SAFETY: what is queued is owned by the queue until it is popped.
@@ -115,6 +122,26 @@ impl Frame {
             self.last.set(None);
         }
         Some(work)
+    }
+}
+
+impl Frame {
+    const fn new() -> Self {
+        Self { depth: Cell::new(0), ready: Queue::new(), rejected: Queue::new() }
+    }
+
+    fn drain(&self) {
+        loop {
+            let (work, mode) = match self.ready.pop() {
+                Some(work) => (work, Mode::Run),
+                None => match self.rejected.pop() {
+                    Some(work) => (work, Mode::Reject),
+                    None => return,
+                },
+            };
+            // SAFETY: popped, so owned by this frame alone.
+            unsafe { run_chain(work, mode) };
+        }
     }
 }
 
@@ -142,10 +169,7 @@ impl Drop for Level {
         let _ = FRAME.try_with(|frame| {
             // The level stays entered while it drains, so that what it runs nests below it.
             if frame.depth.get() == 1 {
-                while let Some(work) = frame.pop() {
-                    // SAFETY: popped, so owned by this frame alone.
-                    unsafe { run_chain(work, Mode::Run) };
-                }
+                frame.drain();
             }
             frame.depth.set(frame.depth.get() - 1);
         });
@@ -182,20 +206,33 @@ pub(crate) unsafe fn run(work: NonNull<Work>) {
     }
 }
 
-/// Rejects the work, and runs what that makes ready.
+/// Rejects the work, and runs what that makes ready: at once, or when this thread's outermost frame
+/// gets to it (what a task owns may be a task).
 ///
 /// # Safety
 ///
 /// The caller owns the work and gives it up.
 pub(crate) unsafe fn reject(work: NonNull<Work>) {
-    let level = Level::enter();
-    // Without a level: one step deeper at most, since what it makes ready queues.
-    // SAFETY: the caller's promise.
-    if let Some(next) = unsafe { step(work, Mode::Reject) } {
-        // SAFETY: a step's result is its caller's.
-        unsafe { run(next) };
+    match Level::enter() {
+        Some(level) => {
+            // SAFETY: the caller's promise.
+            unsafe { run_chain(work, Mode::Reject) };
+            drop(level);
+        }
+        None => {
+            if FRAME.try_with(|frame| frame.rejected.push(work)).is_err() {
+                // The thread is ending: there is no queue. SAFETY: the caller's promise.
+                unsafe { run_chain(work, Mode::Reject) };
+            }
+        }
     }
-    drop(level);
+}
+
+/// To be called before this thread blocks for what somebody else does: if it is deep in callbacks,
+/// what it waits for may lie in its own queue, and nobody else would ever run that.
+#[cold]
+pub(crate) fn before_blocking() {
+    let _ = FRAME.try_with(Frame::drain);
 }
 
 /// Queues the work on this thread. Only inside a level.
@@ -204,7 +241,7 @@ pub(crate) unsafe fn reject(work: NonNull<Work>) {
 ///
 /// The caller owns the work and gives it up.
 pub(crate) unsafe fn queue(work: NonNull<Work>) {
-    if FRAME.try_with(|frame| frame.push(work)).is_err() {
+    if FRAME.try_with(|frame| frame.ready.push(work)).is_err() {
         // The thread is ending: there is no queue. SAFETY: the caller's promise.
         unsafe { run_chain(work, Mode::Run) };
     }
