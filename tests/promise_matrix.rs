@@ -45,7 +45,10 @@ enum Reader {
     Callback(mpsc::Receiver<Outcome<Alive, &'static str>>),
 }
 
-const STATES: [(&str, fn(&mut P, Ev) -> Reader); 9] = [
+type StateFn = fn(&mut P, Ev) -> Reader;
+type EndFn = fn(P, &Arc<AtomicUsize>);
+
+const STATES: [(&str, StateFn); 9] = [
     ("untouched", |_, e| Reader::Handle(e)),
     ("polled", |_, mut e| {
         assert!(poll(&mut e, Waker::noop()).is_pending());
@@ -181,7 +184,7 @@ fn cancel_and_time_out_in_every_state() {
 
 #[test]
 fn leave_by_every_door_after_the_result() {
-    let ends: [(&str, fn(P, &Arc<AtomicUsize>)); 3] = [
+    let ends: [(&str, EndFn); 3] = [
         ("value", |p, alive| p.set(Alive::new(alive)).unwrap()),
         ("error", |p, _| p.set_error("no").unwrap()),
         ("broken", |p, _| drop(p)),
@@ -232,7 +235,7 @@ fn what_hangs_there_may_start_over() {
         e.on_complete(move |value| {
             // A whole life inside a callback: set, map, cancel, drop.
             let (p, e) = promise::<_, ()>();
-            let e = e.map(|n| n).and_then(|n| tenure::promise::ready(n));
+            let e = e.map(|n| n).and_then(tenure::promise::ready);
             p.set(value).unwrap();
             assert!(e.get().unwrap().is_ok());
             let (p, e) = promise::<u32, ()>();
@@ -257,7 +260,10 @@ impl Executor for Bad {
     fn execute(&self, task: Task) -> Result<(), Task> {
         match self {
             Self::Refuses => Err(task),
-            Self::Drops => Ok(drop(task)),
+            Self::Drops => {
+                drop(task);
+                Ok(())
+            }
             Self::Panics => panic!("on purpose"),
             Self::RunsAndPanics => {
                 task.run();

@@ -12,12 +12,15 @@
 //!
 //! "Sole owner" is the side that saw the other's GONE bit with Acquire.
 
+mod closure;
+mod home;
+
 use core::alloc::Layout;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::NonNull;
 use core::task::Waker;
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicPtr, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::park;
 
@@ -28,6 +31,8 @@ use super::state::{Last, StateCell, Word};
 #[cfg(any(tenure_loom, tenure_shuttle))]
 use super::trampoline::run_nothing;
 use super::trampoline::{Work, guarded};
+
+pub(super) use home::Home;
 
 /// What a reader gets.
 pub type Outcome<T, E> = Result<T, EventualError<E>>;
@@ -783,199 +788,6 @@ impl Last {
             Err(EventualError::Rejected) => Self::Rejected,
             Err(EventualError::Panicked(_)) => Self::Panicked,
             Err(EventualError::Taken) => Self::Taken,
-        }
-    }
-}
-
-// ---- a core that somebody keeps for himself --------------------------------------------------
-
-/// One core's memory, owned apart from the pairs that live in it one after the other.
-///
-/// | word    | who owns the memory                  | left by                                     |
-/// |---------|--------------------------------------|---------------------------------------------|
-/// | FREE    | the home                             | `occupy` → BUSY; drop of the home → freed   |
-/// | BUSY    | the pair, until its second leaves    | `vacate` → FREE; drop of the home → ORPHAN  |
-/// | ORPHAN  | the pair                             | `vacate` → freed                            |
-pub(crate) struct Home<T, E>(NonNull<House<T, E>>);
-
-#[repr(C)]
-struct House<T, E> {
-    // First, so that a core's address is its house's.
-    core: MaybeUninit<Core<T, E>>,
-    word: AtomicU32,
-}
-
-const FREE: u32 = 0;
-const BUSY: u32 = 1;
-const ORPHAN: u32 = 2;
-
-impl<T, E> Home<T, E> {
-    pub(crate) fn new() -> Self {
-        let at = block::allocate::<House<T, E>>();
-        // SAFETY: fresh memory for a house.
-        unsafe { (&raw mut (*at.as_ptr()).word).write(AtomicU32::new(FREE)) };
-        Self(at)
-    }
-
-    fn word(&self) -> &AtomicU32 {
-        // SAFETY: the house stands while the home does.
-        unsafe { &(*self.0.as_ptr()).word }
-    }
-
-    pub(crate) fn is_free(&self) -> bool {
-        // ORDERING: Acquire pairs with the Release in `vacate`: the last pair is done with the core.
-        self.word().load(Ordering::Acquire) == FREE
-    }
-
-    /// A fresh pair's core, if the last one is gone.
-    pub(crate) fn occupy(&mut self) -> Option<CorePtr<T, E>> {
-        if !self.is_free() {
-            return None;
-        }
-        // ORDERING: Relaxed: the home's alone until the pair is handed out.
-        self.word().store(BUSY, Ordering::Relaxed);
-        let core = self.0.cast::<Core<T, E>>();
-        // SAFETY: free: nobody uses the core.
-        unsafe { CorePtr::begin(core, StateCell::new(), Class::Homed, false) };
-        Some(CorePtr(core))
-    }
-
-    /// The second to leave gives the core back.
-    ///
-    /// # Safety
-    ///
-    /// `core` is from `occupy`, and the caller its sole owner, who gives it up; `node` is its node.
-    #[cold]
-    unsafe fn vacate(core: CorePtr<T, E>, node: *mut ()) {
-        let house = core.0.cast::<House<T, E>>();
-        // SAFETY: sole owner of the core; the house stands until the word says FREE to its home, or
-        // ORPHAN to us.
-        unsafe {
-            #[cfg(any(tenure_loom, tenure_shuttle))]
-            core::ptr::drop_in_place(core.0.as_ptr());
-            // ORDERING: Release: our last access to the core comes before its next use (Acquire in
-            // `is_free`). Acquire: ORPHAN pairs with the Release in the home's drop.
-            if (*house.as_ptr()).word.swap(FREE, Ordering::AcqRel) == ORPHAN {
-                Self::tear_down(house);
-            }
-            if !node.is_null() {
-                drop_node(node);
-            }
-        }
-    }
-
-    /// # Safety
-    ///
-    /// Nobody uses the house any more.
-    unsafe fn tear_down(house: NonNull<House<T, E>>) {
-        let class = const { Class::of(Layout::new::<House<T, E>>()) };
-        // SAFETY: the caller's promise.
-        unsafe {
-            #[cfg(any(tenure_loom, tenure_shuttle))]
-            core::ptr::drop_in_place(&raw mut (*house.as_ptr()).word);
-            block::free(house, class);
-        }
-    }
-}
-
-impl<T, E> Drop for Home<T, E> {
-    fn drop(&mut self) {
-        // ORDERING: Acquire: FREE pairs with the Release in `vacate`. Release: what the home did
-        // comes before the pair's tearing down.
-        if self.word().swap(ORPHAN, Ordering::AcqRel) == FREE {
-            // SAFETY: no pair, and the home goes.
-            unsafe { Self::tear_down(self.0) };
-        }
-    }
-}
-
-// ---- a stage's closure, kept in the core that it will complete ------------------------------
-
-/// Where the closure of the stage that completes this core lies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// In the payload: the closure is gone before the payload is needed.
-    Payload,
-    /// Behind the core, in the same block.
-    Behind,
-    /// In a box whose pointer lies in the payload.
-    Boxed,
-}
-
-impl<T, E> CorePtr<T, E> {
-    const fn place<F>() -> Place {
-        let closure = Layout::new::<F>();
-        let payload = Layout::new::<Payload<T, E>>();
-        if closure.size() <= payload.size() && closure.align() <= payload.align() {
-            Place::Payload
-        } else if matches!(Class::of(Layout::new::<Extended<T, E, F>>()), Class::Exact) {
-            Place::Boxed
-        } else {
-            Place::Behind
-        }
-    }
-
-    /// A core that a stage with this closure will complete.
-    pub(crate) fn allocate_stage<F>(closure: F, moves_node: bool) -> Self {
-        match const { Self::place::<F>() } {
-            Place::Payload => {
-                let core = Self::allocate_as::<Core<T, E>>(StateCell::new(), moves_node);
-                // SAFETY: fresh; the closure fits.
-                unsafe { core.with_payload(|at| at.cast::<F>().write(closure)) };
-                core
-            }
-            Place::Behind => {
-                let core = Self::allocate_as::<Extended<T, E, F>>(StateCell::new(), moves_node);
-                let whole = core.0.cast::<Extended<T, E, F>>();
-                // SAFETY: fresh, and allocated as an `Extended`.
-                unsafe {
-                    (&raw mut (*whole.as_ptr()).closure)
-                        .write(UnsafeCell::new(MaybeUninit::new(closure)));
-                }
-                core
-            }
-            Place::Boxed => {
-                let core = Self::allocate_as::<Core<T, E>>(StateCell::new(), moves_node);
-                let boxed = Box::into_raw(Box::new(closure));
-                // SAFETY: fresh; a payload holds at least two words.
-                unsafe { core.with_payload(|at| at.cast::<*mut F>().write(boxed)) };
-                core
-            }
-        }
-    }
-
-    /// The closure's address: valid until the core is settled.
-    ///
-    /// # Safety
-    ///
-    /// Only by the writer (the stage) of a core from `allocate_stage::<F>`, before it settles.
-    pub(crate) unsafe fn closure<F>(self) -> *mut F {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match const { Self::place::<F>() } {
-                Place::Payload => self.with_payload(<*mut Payload<T, E>>::cast::<F>),
-                Place::Behind => {
-                    let whole = self.0.cast::<Extended<T, E, F>>();
-                    (*whole.as_ptr()).closure.with_mut(|at| at.cast())
-                }
-                Place::Boxed => self.with_payload(|at| at.cast::<*mut F>().read()),
-            }
-        }
-    }
-
-    /// Moves the closure out.
-    ///
-    /// # Safety
-    ///
-    /// As `closure`; once.
-    pub(crate) unsafe fn take_closure<F>(self) -> F {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let at = self.closure::<F>();
-            match const { Self::place::<F>() } {
-                Place::Payload | Place::Behind => at.read(),
-                Place::Boxed => *Box::from_raw(at),
-            }
         }
     }
 }
