@@ -58,7 +58,9 @@ fn explanations_are_taken_and_outdated_ones_refused() {
 fn the_readme_has_every_room_with_all_its_models() {
     let mut models = std::collections::BTreeMap::new();
     for model in tenure_loom_tests::models::all() {
-        *models.entry(model.room).or_insert(0) += 1;
+        // `lease_wait` is a part of `lease`.
+        let room = model.room.split('_').next().unwrap_or(model.room);
+        *models.entry(room).or_insert(0) += 1;
     }
     let readme = include_str!("../README.md");
     let missing: Vec<_> = models

@@ -13,7 +13,7 @@
 //! | edge                  | Release in              | Acquire in              | makes visible     |
 //! |-----------------------|-------------------------|-------------------------|-------------------|
 //! | hook installed        | `set_hook`              | `cancel`                | the hook's cell   |
-//! | cancellation asked    | `cancel`                | `set_hook`, `retire`, `is_cancelled` | what the canceller did before |
+//! | cancellation asked    | `cancel`                | `set_hook`, `is_cancelled` | what the canceller did before |
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -191,9 +191,9 @@ impl NodeRef {
     ///
     /// Only by the node's writer.
     pub(crate) fn retire(&self) -> Option<Hook> {
-        // ORDERING: Acquire: CANCELLED in the old word pairs with the Release in `cancel`. Nothing is
-        // published.
-        let before = self.node().word.fetch_and(!HOOK, Ordering::Acquire);
+        // ORDERING: Relaxed: the writer takes back what it put there itself. If a canceller has it,
+        // nothing of that is looked at here.
+        let before = self.node().word.fetch_and(!HOOK, Ordering::Relaxed);
         if before & (CANCELLED | HOOK) != HOOK {
             return None;
         }

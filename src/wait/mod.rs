@@ -6,7 +6,6 @@
 //! | [`Parker`], [`Unparker`] | one thread that sleeps until told, with a token of its own |
 //! | [`SpinPolicy`] | how long to try before sleeping: learned, never, or fixed |
 //! | spin budget (private) | rounds of pauses, then of yields, before a sleep |
-//! | wait on a word (private) | spin, then sleep, while a word keeps its value |
 //!
 //! Nothing here uses [`std::thread::park`] on a user's thread: its token belongs to the user, who
 //! may take it, or leave one behind.
@@ -18,7 +17,6 @@ mod deadline;
 mod parker;
 mod processors;
 mod spin;
-mod word;
 
 pub use deadline::Deadline;
 pub(crate) use deadline::Stopwatch;
@@ -26,5 +24,3 @@ pub use parker::{Parker, Unparker};
 pub use spin::SpinPolicy;
 #[allow(unused_imports, reason = "for the rooms above")]
 pub(crate) use spin::{Budget, DEFAULT_ROUNDS, Spin, is_lesson};
-#[allow(unused_imports, reason = "for the rooms above")]
-pub(crate) use word::wait_while;

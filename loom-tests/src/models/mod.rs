@@ -4,11 +4,13 @@ use crate::harness::Model;
 
 pub mod clock;
 pub mod lease;
+pub mod lease_values;
 pub mod lease_wait;
 pub mod lock;
 pub mod lock_condvar;
 pub mod lock_rwlock;
 pub mod promise;
+pub mod promise_cancel;
 pub mod promise_many;
 pub mod runtime;
 pub mod runtime_pool;
@@ -22,9 +24,11 @@ pub fn all() -> Vec<Model> {
     [
         clock::MODELS,
         lease::MODELS,
+        lease_values::MODELS,
         lease_wait::MODELS,
         lock::MODELS,
         promise::MODELS,
+        promise_cancel::MODELS,
         runtime::MODELS,
         runtime_pool::MODELS,
         promise_many::MODELS,

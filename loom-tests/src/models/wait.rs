@@ -91,4 +91,18 @@ models! { "wait";
         writer.join().unwrap();
         assert!(reader.join().unwrap());
     }
+
+    /// A token is taken, not looked at: after the park that it ended nothing is left.
+    park_x_unpark_leaves_nothing {
+        let parker = Parker::new();
+        let unparker = parker.unparker();
+        let unpark = thread::spawn(move || unparker.unpark());
+        let reader = thread::spawn(move || {
+            parker.park();
+            parker
+        });
+        unpark.join().unwrap();
+        let parker = reader.join().unwrap();
+        assert!(!parker.park_until(Deadline::after(Duration::ZERO)));
+    }
 }

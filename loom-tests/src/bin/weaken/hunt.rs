@@ -66,6 +66,11 @@ pub(crate) struct Unreached {
     pub(crate) reason: Option<String>,
 }
 
+/// The room of a model: `lease_wait` is a part of `lease`.
+pub(crate) fn base(room: &str) -> &str {
+    room.split('_').next().unwrap_or(room)
+}
+
 /// The room of a file: `src/lock/raw.rs` and `src/lock.rs` are `lock`'s.
 pub(crate) fn room_of(file: &str) -> String {
     let inside = file.rsplit_once("src/").map_or(file, |(_, inside)| inside);
@@ -216,11 +221,11 @@ pub(crate) fn hunt(args: &Args, root: &Path) -> Result<Report, String> {
     let source = scan::scan(root)?;
 
     let all = tenure_loom_tests::models::all();
-    let has = |room: &str| all.iter().any(|m| m.room == room);
+    let has = |room: &str| all.iter().any(|m| base(m.room) == room);
     let narrow = !args.all_models && args.room.iter().any(|room| has(room));
     let models: Vec<(String, String)> = all
         .iter()
-        .filter(|m| !narrow || args.room.iter().any(|room| room == m.room))
+        .filter(|m| !narrow || args.room.iter().any(|room| room == base(m.room)))
         .map(|m| (m.room.to_owned(), m.name.to_owned()))
         .collect();
     eprintln!("weaken: recording {} models", models.len());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::Args;
-use crate::hunt::{Changed, Fate, ModelRun, Unreached, room_of};
+use crate::hunt::{Changed, Fate, ModelRun, Unreached, base, room_of};
 
 /// What a run found.
 #[derive(Debug, Serialize)]
@@ -76,7 +76,7 @@ impl Report {
     /// Counts rooms.
     pub(crate) fn count(&mut self) {
         for model in &self.models {
-            let room = self.rooms.entry(model.room.clone()).or_default();
+            let room = self.rooms.entry(base(&model.room).to_owned()).or_default();
             room.models += 1;
             room.executions += model.executions;
             room.ms += model.ms;
