@@ -221,11 +221,12 @@ struct Task(std::sync::Mutex<Option<std::pin::Pin<Box<dyn Future<Output = ()> + 
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        let mut slot = self.0.lock().unwrap();
-        if let Some(mut future) = slot.take() {
+        // Not locked while it is polled: a future may wake its own task.
+        let taken = self.0.lock().unwrap().take();
+        if let Some(mut future) = taken {
             let waker = Waker::from(Arc::clone(&self));
             if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-                *slot = Some(future);
+                *self.0.lock().unwrap() = Some(future);
             }
         }
     }
