@@ -1,13 +1,18 @@
 //! Emptying a directory that SRC does not have, all the way down and never through a link.
+//!
+//! Nor through a mount: what is mounted in DST is not DST's to lose, and may be SRC itself (a bind
+//! mount). A mount point could not be removed in the end anyway. Nor is SRC ever emptied, in case DST
+//! has a directory above it mounted somewhere.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat};
 use rustix::io::Errno;
 
+use crate::attributes::identity;
 use crate::failure::{Doing as _, Failure};
-use crate::tree::DIRECTORY;
+use crate::tree::{self, DIRECTORY};
 
 /// Called after each entry removed; an error ends the work.
 pub(crate) type Beat<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
@@ -23,11 +28,18 @@ struct Level {
 /// to do, where it cannot be too late for it. Nothing happens if `name` is gone or no directory; what
 /// is gone already is no error, so that another attempt can go on where one stopped. Calls `beat`
 /// after each entry removed.
-pub(crate) fn empty(dir: impl AsFd, name: &CStr, beat: Beat<'_>) -> Result<(), Failure> {
-    let mut levels: Vec<Level> = enter(dir.as_fd(), name, beat)?.into_iter().collect();
+///
+/// A mount point and the directory whose identity is `src` are left as they are, which is an error.
+pub(crate) fn empty(
+    dir: impl AsFd,
+    name: &CStr,
+    src: (u64, u64),
+    beat: Beat<'_>,
+) -> Result<(), Failure> {
+    let mut levels: Vec<Level> = enter(dir.as_fd(), name, src, beat)?.into_iter().collect();
     while let Some(level) = levels.last_mut() {
         if let Some(below) = level.subdirectories.pop() {
-            let next = enter(level.fd.as_fd(), &below, beat)?;
+            let next = enter(level.fd.as_fd(), &below, src, beat)?;
             levels.extend(next);
             continue;
         }
@@ -43,12 +55,27 @@ pub(crate) fn empty(dir: impl AsFd, name: &CStr, beat: Beat<'_>) -> Result<(), F
 }
 
 /// Opens a directory, removes its files, and lists its subdirectories. `None`: it is gone, or none.
-fn enter(above: BorrowedFd<'_>, name: &CStr, beat: Beat<'_>) -> Result<Option<Level>, Failure> {
+fn enter(
+    above: BorrowedFd<'_>,
+    name: &CStr,
+    src: (u64, u64),
+    beat: Beat<'_>,
+) -> Result<Option<Level>, Failure> {
     let fd = match open(above, name) {
         Ok(fd) => fd,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
         Err(error) => return Err(error).doing("cannot open the directory to remove it"),
     };
+    let stat = rustix::fs::fstat(&fd).doing("cannot examine the directory to remove it")?;
+    if identity(&stat) == src {
+        return Err(Failure::InTheWay("this is SRC itself, and is not removed"));
+    }
+    if tree::is_mount_point(above, fd.as_fd(), &stat)
+        .doing("cannot examine the directory to remove it")?
+    {
+        return Err(Failure::InTheWay("something is mounted here, and is not removed"));
+    }
+    relax(&fd, &stat);
     let mut subdirectories = Vec::new();
     for entry in Dir::read_from(&fd).doing("cannot list the directory to remove it")? {
         let entry = entry.doing("cannot list the directory to remove it")?;
@@ -73,20 +100,21 @@ fn enter(above: BorrowedFd<'_>, name: &CStr, beat: Beat<'_>) -> Result<Option<Le
 /// Opens a directory that is to be emptied, even if its permissions are against it and it is ours.
 fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let above = above.as_fd();
-    let fd = match rustix::fs::openat(above, name, DIRECTORY, Mode::empty()) {
+    match rustix::fs::openat(above, name, DIRECTORY, Mode::empty()) {
         Err(Errno::ACCESS) => {
             make_ours(above, name)?;
-            rustix::fs::openat(above, name, DIRECTORY, Mode::empty())?
+            rustix::fs::openat(above, name, DIRECTORY, Mode::empty())
         }
-        other => other?,
-    };
-    let stat = rustix::fs::fstat(&fd)?;
+        other => other,
+    }
+}
+
+/// Sees to it that entries of the open directory can be removed.
+fn relax(fd: &OwnedFd, stat: &Stat) {
     if stat.st_mode & 0o700 != 0o700 {
         // Refused if it is not ours; then removing what is in it tells why it cannot be.
-        let _ =
-            rustix::fs::fchmod(&fd, Mode::from_raw_mode(((stat.st_mode & 0o7777) | 0o700) as _));
+        let _ = rustix::fs::fchmod(fd, Mode::from_raw_mode(((stat.st_mode & 0o7777) | 0o700) as _));
     }
-    Ok(fd)
 }
 
 /// Gives us the permissions to open a directory whose owner we are.
@@ -103,6 +131,21 @@ pub(crate) fn make_ours(above: impl AsFd, name: &CStr) -> Result<(), Errno> {
 mod tests {
     use super::*;
     use std::fs;
+
+    /// The identity of no file.
+    const NONE: (u64, u64) = (u64::MAX, u64::MAX);
+
+    #[test]
+    fn the_source_is_not_emptied_wherever_it_turns_up() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir_all(home.path().join("top/deep/src")).unwrap();
+        fs::write(home.path().join("top/deep/src/keep"), "x").unwrap();
+        let src = identity(&rustix::fs::stat(home.path().join("top/deep/src")).unwrap());
+        let dir = fs::File::open(home.path()).unwrap();
+        let result = empty(&dir, c"top", src, &mut || Ok(()));
+        assert!(matches!(result, Err(Failure::InTheWay(_))), "{result:?}");
+        assert!(home.path().join("top/deep/src/keep").exists());
+    }
 
     #[test]
     fn a_tree_goes_and_what_its_links_point_to_stays() {
@@ -121,8 +164,8 @@ mod tests {
             removed += 1;
             Ok(())
         };
-        empty(&dir, c"top", &mut beat).unwrap();
-        empty(&dir, c"top", &mut beat).unwrap();
+        empty(&dir, c"top", NONE, &mut beat).unwrap();
+        empty(&dir, c"top", NONE, &mut beat).unwrap();
         assert_eq!(removed, 6, "a, b, c, file, link, dangling, once each");
         assert_eq!(fs::read_dir(&top).unwrap().count(), 0);
         assert!(outside.join("keep").exists());
@@ -137,7 +180,7 @@ mod tests {
         std::os::unix::fs::symlink("real", home.path().join("link")).unwrap();
         let dir = fs::File::open(home.path()).unwrap();
         for name in [c"link", c"file", c"nothing"] {
-            empty(&dir, name, &mut || panic!("nothing to remove")).unwrap();
+            empty(&dir, name, NONE, &mut || panic!("nothing to remove")).unwrap();
         }
         assert!(home.path().join("real/keep").exists() && home.path().join("file").exists());
     }
@@ -152,7 +195,7 @@ mod tests {
         }
         let dir = fs::File::open(home.path()).unwrap();
         let mut removed = 0;
-        empty(&dir, c"d", &mut || {
+        empty(&dir, c"d", NONE, &mut || {
             removed += 1;
             Ok(())
         })
@@ -169,7 +212,7 @@ mod tests {
             fs::write(top.join(i.to_string()), "x").unwrap();
         }
         let dir = fs::File::open(home.path()).unwrap();
-        let result = empty(&dir, c"top", &mut || Err(Failure::Fenced));
+        let result = empty(&dir, c"top", NONE, &mut || Err(Failure::Fenced));
         assert!(matches!(result, Err(Failure::Fenced)));
         assert_eq!(fs::read_dir(&top).unwrap().count(), 9);
     }

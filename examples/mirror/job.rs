@@ -243,7 +243,7 @@ impl Attempt<'_> {
     fn make_way(&self) -> Result<(), Failure> {
         let dir = self.copy.fd.as_fd();
         if self.run.options.delete {
-            delete::empty(dir, &self.job.name, &mut || self.removed_one())?;
+            delete::empty(dir, &self.job.name, self.run.src, &mut || self.removed_one())?;
         }
         self.job.fence.change(self.turn, || {
             match rustix::fs::unlinkat(dir, &self.job.name, AtFlags::REMOVEDIR) {
@@ -279,7 +279,7 @@ impl Attempt<'_> {
         };
         if unlink(AtFlags::empty())? {
             self.fate.at(Stage::Copying)?;
-            delete::empty(dir, name, &mut || self.removed_one())?;
+            delete::empty(dir, name, self.run.src, &mut || self.removed_one())?;
             self.fate.at(Stage::Publishing)?;
             unlink(AtFlags::REMOVEDIR)?;
         }

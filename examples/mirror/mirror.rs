@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 
+use crate::attributes::identity;
 use crate::chaos::Chaos;
 use crate::engine::Engine;
 use crate::job::Job;
@@ -45,7 +46,8 @@ pub(crate) fn mirror(mut options: Options) -> Result<i32, Refused> {
         None => (None, false),
     };
     let temps = TempNames::new(dst.as_ref().unwrap_or(&places.src_stat));
-    let run = Arc::new(Run::new(options, chaos, temps, exclusive, room));
+    let src = identity(&places.src_stat);
+    let run = Arc::new(Run::new(options, chaos, temps, src, exclusive, room));
     let copy = match places.dst {
         Some(dst) => {
             Some(Copy::new(dst.fd, dst.existed, !run.options.dry_run).map_err(|failure| {

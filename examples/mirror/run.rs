@@ -24,6 +24,8 @@ pub(crate) struct Run {
     pub(crate) options: Options,
     pub(crate) chaos: Chaos,
     pub(crate) temps: TempNames,
+    /// The identity of SRC.
+    pub(crate) src: (u64, u64),
     /// Leftovers of earlier runs may be removed: nobody else is writing into DST.
     pub(crate) exclusive: bool,
     pub(crate) report: Report,
@@ -39,6 +41,7 @@ impl Run {
         options: Options,
         chaos: Chaos,
         temps: TempNames,
+        src: (u64, u64),
         exclusive: bool,
         room: usize,
     ) -> Self {
@@ -47,6 +50,7 @@ impl Run {
             options,
             chaos,
             temps,
+            src,
             exclusive,
             window: Window::new(room),
             stopping: AtomicBool::new(false),
@@ -142,6 +146,13 @@ impl Run {
         let options = Options::parse_from(["mirror", "/", "/"]);
         let chaos = Chaos::new(0.0, 0, options.attempt_timeout());
         let anywhere = rustix::fs::stat("/").unwrap();
-        Arc::new(Self::new(options, chaos, TempNames::new(&anywhere), false, 1))
+        Arc::new(Self::new(
+            options,
+            chaos,
+            TempNames::new(&anywhere),
+            crate::attributes::identity(&anywhere),
+            false,
+            1,
+        ))
     }
 }

@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -144,6 +144,12 @@ impl Directory {
         attributes::dress(&copy.fd, &self.stat, copy.born, false)
     }
 
+    /// Whether `other` is this directory of SRC, or one above it.
+    pub(crate) fn is_at_or_below(&self, other: (u64, u64)) -> bool {
+        std::iter::successors(Some(self), |at| at.parent.as_deref())
+            .any(|at| attributes::identity(&at.stat) == other)
+    }
+
     /// Path from SRC, empty for SRC itself.
     pub(crate) fn path(&self) -> Vec<u8> {
         let mut names = Vec::new();
@@ -165,6 +171,32 @@ impl Directory {
         path.extend_from_slice(name.to_bytes());
         path
     }
+}
+
+/// Whether the open directory `fd` is a mount point, also of a bind mount where the system tells.
+/// `above` is the directory it was opened in.
+pub(crate) fn is_mount_point(
+    above: BorrowedFd<'_>,
+    fd: BorrowedFd<'_>,
+    stat: &Stat,
+) -> Result<bool, Errno> {
+    if rustix::fs::fstat(above)?.st_dev != stat.st_dev {
+        return Ok(true);
+    }
+    Ok(is_mount_root(fd))
+}
+
+/// The root of a mount, as the system says; `false` if it does not.
+#[cfg(target_os = "linux")]
+fn is_mount_root(fd: BorrowedFd<'_>) -> bool {
+    use rustix::fs::{StatxAttributes, StatxFlags};
+    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())
+        .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mount_root(_: BorrowedFd<'_>) -> bool {
+    false
 }
 
 /// What `name` is, itself and not what it points to; `None` if there is no such thing.

@@ -206,6 +206,15 @@ impl<'a> Walk<'a> {
             Some(above) => self.open_copy(above, next)?,
             None => None,
         };
+        if let Some(copy) = &dst {
+            // Through a bind mount in DST: to write there is to write into SRC.
+            let theirs =
+                rustix::fs::fstat(&copy.fd).doing("cannot examine the directory in DST")?;
+            let theirs = identity(&theirs);
+            if theirs == identity(&stat) || parent.is_at_or_below(theirs) {
+                return Err(Failure::InTheWay("what DST has here is a directory of SRC"));
+            }
+        }
         Ok(Some((src, stat, dst)))
     }
 
