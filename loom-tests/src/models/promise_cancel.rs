@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
-use tenure::promise::{Eventual, EventualError, Promise, promise};
+use tenure::promise::{Eventual, EventualError, Promise, SharedPromise, promise};
 
 /// Plain memory that one thread writes and another reads.
 struct Past(UnsafeCell<u32>);
@@ -169,5 +169,80 @@ models! { "promise";
         });
         setter.join().unwrap();
         waiter.join().unwrap();
+    }
+
+    /// The last of several readers asks the writer to stop; the hook sees what each of them did.
+    drop_shared_x_drop_shared [bound: 3] {
+        let pasts = [Past::new(), Past::new()];
+        let ran = Arc::new(AtomicU32::new(0));
+        let (mut p, e) = promise::<u32, ()>();
+        p.on_cancel({
+            let (pasts, ran) = (pasts.clone(), ran.clone());
+            move || {
+                pasts.iter().for_each(|past| past.read());
+                ran.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let first = e.share();
+        let readers = [first.clone(), first].into_iter().zip(pasts).map(|(reader, past)| {
+            thread::spawn(move || {
+                past.write();
+                drop(reader);
+            })
+        });
+        readers.collect::<Vec<_>>().into_iter().for_each(|reader| reader.join().unwrap());
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        drop(p);
+    }
+    /// Of two writers the one that loses sees what the winner did before, and so does who only asks.
+    try_set_x_try_set_x_is_claimed [bound: 3] {
+        let past = Past::new();
+        let (p, e) = promise::<u32, ()>();
+        let writer = SharedPromise::from(p);
+        let (loser, asker) = (writer.clone(), writer.clone());
+        let winner = thread::spawn({
+            let past = past.clone();
+            move || {
+                past.write();
+                writer.try_set(1).is_ok()
+            }
+        });
+        let loser = thread::spawn({
+            let past = past.clone();
+            move || {
+                // It comes first, if it is not beaten by the other.
+                let lost = loser.try_set(2).is_err();
+                if lost {
+                    past.read();
+                }
+                lost
+            }
+        });
+        let won = winner.join().unwrap();
+        assert!(won == loser.join().unwrap());
+        assert!(asker.is_claimed());
+        assert!(matches!(e.get(), Ok(1 | 2)));
+    }
+    /// Who sees that a writer has won sees what it did before.
+    try_set_x_is_claimed {
+        let past = Past::new();
+        let (p, e) = promise::<u32, ()>();
+        let writer = SharedPromise::from(p);
+        let asker = writer.clone();
+        let winner = thread::spawn({
+            let past = past.clone();
+            move || {
+                past.write();
+                writer.try_set(1).is_ok()
+            }
+        });
+        let asker = thread::spawn(move || {
+            if asker.is_claimed() {
+                past.read();
+            }
+        });
+        assert!(winner.join().unwrap());
+        asker.join().unwrap();
+        assert!(matches!(e.get(), Ok(1)));
     }
 }
