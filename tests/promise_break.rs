@@ -1,7 +1,10 @@
 //! Attempts to break promises: blocking deep in callbacks, nests, torture.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -88,6 +91,72 @@ fn timed_shared_and_grouped_waits_run_what_they_wait_for() {
             assert_eq!(seen.load(Ordering::Relaxed), 1, "depth {depth}");
         });
     }
+}
+
+// ---- wakers that panic ------------------------------------------------------------------------
+
+/// Panics at its first clone, if so told, and at its drop, if so told.
+struct Bad {
+    clone: AtomicBool,
+    drop: bool,
+    woken: AtomicUsize,
+}
+
+static BAD: RawWakerVTable = RawWakerVTable::new(
+    |data| {
+        // SAFETY: the waker that is cloned keeps it alive; the clone counts.
+        unsafe {
+            let bad = &*data.cast::<Bad>();
+            assert!(!bad.clone.swap(false, Ordering::Relaxed), "a bad clone");
+            Arc::increment_strong_count(data.cast::<Bad>());
+        }
+        RawWaker::new(data, &BAD)
+    },
+    |data| {
+        // SAFETY: the waker's own count, given up here.
+        unsafe { Arc::from_raw(data.cast::<Bad>()) }.woken.fetch_add(1, Ordering::Relaxed);
+    },
+    |data| {
+        // SAFETY: the waker keeps it alive.
+        unsafe { &*data.cast::<Bad>() }.woken.fetch_add(1, Ordering::Relaxed);
+    },
+    |data| {
+        // SAFETY: the waker's own count, given up here.
+        let bad = unsafe { Arc::from_raw(data.cast::<Bad>()) };
+        assert!(!bad.drop || thread::panicking(), "a bad drop");
+    },
+);
+
+fn bad(clone: bool, drop: bool) -> (Arc<Bad>, ManuallyDrop<Waker>) {
+    let bad = Arc::new(Bad { clone: clone.into(), drop, woken: AtomicUsize::new(0) });
+    let data = Arc::into_raw(Arc::clone(&bad)).cast();
+    // SAFETY: the table keeps the counts of the `Arc`.
+    (bad, ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(data, &BAD)) }))
+}
+
+#[test]
+fn a_waker_that_panics_leaves_a_writer_that_waits_for_cancellation_as_usable_as_before() {
+    let (mut writer, eventual): (P, Ev) = promise();
+    let mut poll = |waker: &Waker| {
+        let polled = AssertUnwindSafe(|| writer.poll_cancelled(&mut Context::from_waker(waker)));
+        catch_unwind(polled).map(|polled| polled.is_ready())
+    };
+    let (_, clone) = bad(true, false);
+    poll(&clone).unwrap_err();
+    let (_, dropped) = bad(false, true);
+    assert!(!poll(&dropped).unwrap());
+    let (good, waker) = bad(false, false);
+    let _ = poll(&waker);
+    assert!(eventual.cancel());
+    assert_eq!(good.woken.load(Ordering::Relaxed), 1);
+    drop(eventual);
+    assert!(writer.is_cancelled());
+    // A waker that panics as its node lets it go does not reach whoever leaves last.
+    let (mut writer, eventual): (P, Ev) = promise();
+    let (_, dropped) = bad(false, true);
+    assert!(writer.poll_cancelled(&mut Context::from_waker(&dropped)).is_pending());
+    let _ = writer.set(1);
+    assert_eq!(eventual.get().ok(), Some(1));
 }
 
 // ---- nests ----------------------------------------------------------------------------------

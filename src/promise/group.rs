@@ -160,6 +160,8 @@ impl<T, E> Completions<T, E> {
             guarded(|| drop(old));
             let Some(number) = number else { return Poll::Pending };
             if let Some(next) = self.take(number) {
+                // Foreign: a panic in it must not lose what was taken.
+                guarded(|| drop(waker));
                 return Poll::Ready(Some(next));
             }
         }

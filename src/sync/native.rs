@@ -148,20 +148,30 @@ impl<T> Mutex<T> {
 }
 
 /// One async waiter: `register`, then look; or change, then `take` and wake.
+///
+/// Under a plain lock, which holds for a move of two words: the crate `atomic-waker` clones and drops
+/// the foreign waker inside its own critical section, which a panic there never leaves, so that every
+/// later wake is lost.
 #[derive(Debug, Default)]
-pub(crate) struct AtomicWaker(atomic_waker::AtomicWaker);
+pub(crate) struct AtomicWaker(Mutex<Option<core::task::Waker>>);
 
 impl AtomicWaker {
     pub(crate) const fn new() -> Self {
-        Self(atomic_waker::AtomicWaker::new())
+        Self(Mutex::new(None))
     }
 
     pub(crate) fn register_by_ref(&self, waker: &core::task::Waker) {
-        self.0.register(waker);
+        let is_there = self.0.lock().as_ref().is_some_and(|old| old.will_wake(waker));
+        if !is_there {
+            // Foreign, both: with no lock held, and nothing half changed.
+            let waker = waker.clone();
+            let old = self.0.lock().replace(waker);
+            drop(old);
+        }
     }
 
     pub(crate) fn take_waker(&self) -> Option<core::task::Waker> {
-        self.0.take()
+        self.0.lock().take()
     }
 }
 
