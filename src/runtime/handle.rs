@@ -89,8 +89,8 @@ impl<T> JobHandle<T> {
     ///
     /// # Blocking
     /// Until the job is over. Inside a job of the same runtime, a job that has not begun yet is run right
-    /// here; for one that has, a stand-in takes this worker's place in the pool meanwhile. If there can
-    /// be none, and all workers wait like this, or the job waits in line for the key of the one that
+    /// here, as long as half of this worker's stack is free; for one that has, or if not, a stand-in
+    /// takes this worker's place in the pool meanwhile. If there can be none, and all workers wait like this, or the job waits in line for the key of the one that
     /// waits for it, the answer is [`JobError::WouldDeadlock`].
     pub fn get(mut self) -> Result<T, JobError> {
         loop {
@@ -119,6 +119,7 @@ impl<T> JobHandle<T> {
             if let Some(local) = local
                 && local.shared.address() == job.home
                 && job.state.peek().state() == State::Ready
+                && local.has_stack()
             {
                 local.run(job.clone());
             }

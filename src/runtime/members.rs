@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::cell::{Header, JobRef};
 use super::seat::Seat;
 use super::stats::{Counters, Stats};
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// In the pool.
 const ACTIVE: u32 = 0;
@@ -245,11 +245,14 @@ impl Members {
     }
 
     /// Takes a worker out that is one too many: more than `needed` are active. True: it is out.
-    pub(crate) fn step_down(&self, member: &Member, needed: usize) -> bool {
+    ///
+    /// `needed` is asked again when the worker is counted out: who began to block in between still
+    /// counted on it, and brought nobody.
+    pub(crate) fn step_down(&self, member: &Member, needed: impl Fn() -> usize) -> bool {
         // ORDERING: Relaxed: a stale value fails the exchange.
         let mut seen = self.active.load(Ordering::Relaxed);
         loop {
-            if seen <= needed || !member.is_active() {
+            if seen <= needed() || !member.is_active() {
                 return false;
             }
             // ORDERING: AcqRel: see `leave_active`.
@@ -258,6 +261,14 @@ impl Members {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
+        }
+        // ORDERING: SeqCst fence: pairs with the one in `Local::hold`: either the one who blocks sees
+        // us gone, or we see that it blocks.
+        fence(Ordering::SeqCst);
+        if seen - 1 < needed() {
+            // ORDERING: AcqRel: see `leave_active`.
+            self.active.fetch_add(1, Ordering::AcqRel);
+            return false;
         }
         // It is idle, so nobody calls it stuck, and it is counted out by now.
         let out = member.leave(ACTIVE, GONE);

@@ -1,8 +1,9 @@
 //! Waiting inside a job: who runs the others meanwhile, and when nobody can.
 //!
 //! A worker that waits for another job first runs that job itself, if it has not begun: so a parent
-//! and its children need one thread, however deep. If the job is elsewhere (running, waiting for a
-//! retry or for its key), the worker blocks; so that the pool does not run out of workers, a *stand-in*
+//! and its children need one thread, as deep as half of its stack goes; below that, the chain goes on
+//! on the stack of another. If the job is elsewhere (running, waiting for a retry or for its key), the
+//! worker blocks; so that the pool does not run out of workers, a *stand-in*
 //! joins it, up to a bound. A stand-in is a worker like any other, and leaves when it is not needed any
 //! more. The same for [`blocking`](super::blocking) sections.
 //!
@@ -21,7 +22,7 @@ use super::error::JobError;
 use super::shared::Shared;
 use super::state::State;
 use super::worker::{self, Local};
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// How many workers are held up. See the [file's docs](self).
 #[derive(Debug)]
@@ -83,6 +84,9 @@ impl Local {
             0
         };
         let held = Held { shared, waits };
+        // ORDERING: SeqCst fence: pairs with the one in `Members::step_down`: a stand-in that leaves
+        // sees that we block, or we see that it is gone.
+        fence(Ordering::SeqCst);
         let awake = shared.members.active().saturating_sub(blocked);
         if awake >= shared.config.workers || shared.closing.has_begun() {
             return Ok(held);
@@ -102,8 +106,8 @@ impl Local {
     /// Whether a stand-in is one too many.
     pub(super) fn is_surplus(&self) -> bool {
         let shared = &*self.shared;
-        let needed = shared.config.workers.saturating_add(shared.held_up.blocked());
-        shared.members.active() > needed && shared.members.step_down(&self.member, needed)
+        let needed = || shared.config.workers.saturating_add(shared.held_up.blocked());
+        shared.members.step_down(&self.member, needed)
     }
 }
 

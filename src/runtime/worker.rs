@@ -32,6 +32,16 @@ const SEARCH_ROUNDS: u32 = 24;
 /// Below this, an attempt timeout is measured from a precise clock reading.
 const PRECISE_BELOW: Duration = Duration::from_secs(1);
 
+/// The stack of a thread that did not ask for another: what `std` gives it.
+const STACK: usize = 2 << 20;
+
+/// Where the stack is now, about.
+#[inline(never)]
+fn stack_pointer() -> usize {
+    let here = 0_u8;
+    (&raw const here).addr()
+}
+
 crate::sync::thread_local! {
     static LOCAL: Cell<*const Local> = const_cell();
 }
@@ -49,6 +59,8 @@ pub(crate) struct Local {
     streak: Cell<u32>,
     /// Attempts that wait inside each other on this thread.
     depth: Cell<usize>,
+    /// Where the thread's stack begins, about.
+    stack: Cell<usize>,
     /// The keys of those that have one.
     keys: RefCell<Vec<JobKey>>,
     others: RefCell<(u64, Crew)>,
@@ -104,6 +116,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<usize> {
         tick: Cell::new(0),
         streak: Cell::new(0),
         depth: Cell::new(0),
+        stack: Cell::new(0),
         keys: RefCell::new(Vec::new()),
         others: RefCell::new((0, Arc::from([]))),
         random: Cell::new(
@@ -144,6 +157,7 @@ pub(crate) fn push_local(shared: &Shared, job: JobRef) -> Option<JobRef> {
 impl Local {
     fn main(self) {
         LOCAL.with(|slot| slot.set(&raw const self));
+        self.stack.set(stack_pointer());
         let shared = Arc::clone(&self.shared);
         if let Some(hook) = &shared.config.on_start {
             shared.contained("start hook", || hook(self.member.index));
@@ -154,6 +168,13 @@ impl Local {
         }
         LOCAL.with(|slot| slot.set(null()));
         self.leave();
+    }
+
+    /// Whether another attempt may be run on top of what is on the stack: half of it is free. The
+    /// other half is for what that attempt does itself.
+    pub(crate) fn has_stack(&self) -> bool {
+        let size = self.shared.config.stack_size.unwrap_or(STACK);
+        self.stack.get().abs_diff(stack_pointer()) < size / 2
     }
 
     /// One job, or one sleep. False: the thread ends.
