@@ -164,3 +164,34 @@ fn many_waiters_at_once_come_to_an_end() {
 fn a_blocking_section_outside_a_job_just_runs() {
     assert_eq!(blocking(|| 5), 5);
 }
+
+#[test]
+fn a_wait_for_a_job_deep_in_callbacks_runs_what_the_job_waits_for() {
+    fn nested(depth: usize, f: impl FnOnce() + Send + 'static) {
+        let mut run: Box<dyn FnOnce() + Send> = Box::new(f);
+        for _ in 0..depth {
+            let inner = run;
+            run = Box::new(move || {
+                let (promise, eventual) = tenure::promise::promise::<(), ()>();
+                eventual.on_complete(move |_| inner());
+                promise.set(()).unwrap();
+            });
+        }
+        run();
+    }
+    let rt = Runtime::builder().workers(1).build().unwrap();
+    for depth in 0..9 {
+        let (rt, (done, end)) = (rt.clone(), mpsc::channel());
+        std::thread::spawn(move || {
+            nested(depth, move || {
+                // Deep enough, the stage waits in this thread's queue, and the job for the stage.
+                let (promise, eventual) = tenure::promise::promise::<u32, ()>();
+                let stage = eventual.map(|n| n + 1);
+                promise.set(41).unwrap();
+                let job = rt.submit_once(move |_| stage.get().map_err(|_| "no value")).unwrap();
+                done.send(job.get().unwrap()).unwrap();
+            });
+        });
+        assert_eq!(end.recv_timeout(LONG), Ok(42), "depth {depth}");
+    }
+}

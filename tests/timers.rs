@@ -384,3 +384,24 @@ fn the_handles_go_where_they_must() {
     shared::<tenure::timer::Wheel<u32>>();
     assert!(format!("{:?}", Fixture::new().timers).contains("ManualClock"));
 }
+
+#[test]
+fn timers_limit_an_eventual_and_let_go_of_the_limit_when_the_outcome_comes_first() {
+    let clock = ManualClock::new();
+    let timers = Timers::start(clock.clone()).unwrap();
+    let second = Duration::from_secs(1);
+
+    let (late, eventual) = tenure::promise::promise::<u32, ()>();
+    let limited = eventual.within(second, &timers);
+    let (told, tell) = channel();
+    limited.on_complete(move |outcome| told.send(outcome).unwrap());
+    clock.advance(second);
+    assert!(matches!(tell.recv().unwrap(), Err(EventualError::TimedOut)));
+    assert!(late.is_cancelled(), "who is too late is told");
+
+    let (timely, eventual) = tenure::promise::promise::<u32, ()>();
+    let limited = eventual.within(second, &timers);
+    timely.set(7).unwrap();
+    assert_eq!(limited.get().unwrap(), 7);
+    assert!(timers.shutdown(Duration::from_secs(30)).is_complete());
+}

@@ -127,6 +127,8 @@ impl<T> JobHandle<T> {
         if let Some(result) = self.try_get() {
             return Some(result);
         }
+        // Deep in callbacks, what the job waits for may lie in this thread's own queue.
+        crate::promise::trampoline::before_blocking();
         let alarm = Alarm::of_this_thread();
         if !self.leave(alarm.clone().into()) {
             return self.try_get();

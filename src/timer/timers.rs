@@ -182,6 +182,16 @@ impl<C: Clock> Timers<C> {
     }
 }
 
+/// For [`Eventual::within`](crate::promise::Eventual::within): the limit is a timer, which is
+/// cancelled when the outcome comes first. After the shutdown nothing is limited any more.
+impl<C: Clock> crate::promise::Timer for Timers<C> {
+    type Entry = Option<TimerGuard>;
+
+    fn after(&self, delay: Duration, task: crate::executor::Task) -> Option<TimerGuard> {
+        self.after(delay, move || task.run()).ok().map(TimerHandle::cancel_on_drop)
+    }
+}
+
 impl<C: Clock> Drop for Timers<C> {
     fn drop(&mut self) {
         self.shared.intake.close();
