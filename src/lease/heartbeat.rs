@@ -199,6 +199,7 @@ impl<K: LeaseKey> Kept<K> {
             return;
         }
         let now = core.ticks.clock().now();
+        // ORDERING: Relaxed: only whether it moved counts; a stale count is seen a beat later.
         let progress = self.shared.progress.load(Ordering::Relaxed);
         if progress != self.seen {
             self.seen = progress;

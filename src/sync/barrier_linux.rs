@@ -14,6 +14,8 @@ use super::atomic::{AtomicU32, Ordering, compiler_fence};
 /// The frequent side: program order is kept by the compiler, and that is all.
 #[inline(always)]
 pub(crate) fn light() {
+    // ORDERING: SeqCst for the compiler alone: a store before stays before a load after; the other
+    // side's `heavy` does the rest.
     compiler_fence(Ordering::SeqCst);
 }
 
