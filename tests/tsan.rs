@@ -80,7 +80,9 @@ fn locks<U: Unlock>() {
 struct Slot<T>(AtomicPtr<T>);
 
 impl<T> Slot<T> {
-    const EMPTY: Self = Self(AtomicPtr::new(std::ptr::null_mut()));
+    const fn empty() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
 
     fn put(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
@@ -106,6 +108,8 @@ impl<T> Slot<T> {
     }
 }
 
+/// Whose number says how it is to end.
+type Numbered = (u64, Promise<Box<u64>, Box<u64>>);
 type Answer = Result<Box<u64>, tenure::promise::EventualError<Box<u64>>>;
 
 fn check(answer: Answer, i: u64) {
@@ -119,7 +123,7 @@ fn check(answer: Answer, i: u64) {
 
 /// Each way to end a promise against each way to take what came of it.
 fn promises() {
-    static HANDED: Slot<(u64, Promise<Box<u64>, Box<u64>>)> = Slot::EMPTY;
+    static HANDED: Slot<Numbered> = Slot::empty();
     static CALLED: AtomicU64 = AtomicU64::new(0);
     let total = rounds(20_000);
     let writer = thread::spawn(move || {
