@@ -391,13 +391,16 @@ fn timers_limit_an_eventual_and_let_go_of_the_limit_when_the_outcome_comes_first
     let timers = Timers::start(clock.clone()).unwrap();
     let second = Duration::from_secs(1);
 
-    let (late, eventual) = tenure::promise::promise::<u32, ()>();
+    let (mut late, eventual) = tenure::promise::promise::<u32, ()>();
+    let (asked, ask) = channel();
+    late.on_cancel(move || asked.send(()).unwrap());
     let limited = eventual.within(second, &timers);
     let (told, tell) = channel();
     limited.on_complete(move |outcome| told.send(outcome).unwrap());
     clock.advance(second);
     assert!(matches!(tell.recv().unwrap(), Err(EventualError::TimedOut)));
-    assert!(late.is_cancelled(), "who is too late is told");
+    ask.recv_timeout(Duration::from_secs(30)).expect("who is too late is told");
+    drop(late);
 
     let (timely, eventual) = tenure::promise::promise::<u32, ()>();
     let limited = eventual.within(second, &timers);
