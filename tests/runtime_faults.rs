@@ -371,11 +371,15 @@ fn cancelling_a_stuck_attempt_ends_its_job_at_the_rescue() {
         .unwrap();
     gate.wait_for(1);
     assert!(job.cancel());
-    clock.advance(SECOND);
+    // Until a driver that looks late has judged.
+    while !job.is_finished() {
+        clock.advance(SECOND);
+        std::thread::yield_now();
+    }
     assert!(matches!(job.get(), Err(JobError::Cancelled)));
     gate.open();
-    until_stats(&rt, |s| s.fenced == 1);
-    assert_eq!((rt.stats().cancelled, rt.stats().started), (1, 1));
+    until_stats(&rt, |s| s.fenced == 1 && s.cancelled == 1);
+    assert_eq!(rt.stats().started, 1);
 }
 
 #[test]
@@ -562,6 +566,10 @@ fn two_shutdowns_at_once_see_the_same_end() {
             std::thread::spawn(move || rt.shutdown(LONG))
         })
         .collect();
+    // What ends before the shutdown begins is not in its report.
+    while !rt.is_shutting_down() {
+        std::thread::yield_now();
+    }
     gate.open();
     for closer in closers {
         assert_eq!(closer.join().unwrap().done, 1);

@@ -130,7 +130,8 @@ fn a_cancelled_task_is_dropped() {
         .unwrap();
     until("it waits", || gate.waiting() == 1);
     assert!(task.cancel());
-    assert_eq!(Arc::strong_count(&held), 1);
+    // By this thread, or by the worker that is on its way out of the poll.
+    until("it is dropped", || Arc::strong_count(&held) == 1);
     assert!(matches!(task.get(), Err(JobError::Cancelled)));
     gate.open();
     assert_eq!(rt.stats().cancelled, 1);
