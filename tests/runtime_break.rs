@@ -333,6 +333,7 @@ fn a_worker_that_came_back_is_watched_as_before() {
             std::thread::yield_now();
         }
         let result = job.try_get();
+        let before = rt.stats().parks;
         gate.open();
         let result = result.unwrap_or_else(|| panic!("round {round}: nobody watches"));
         assert!(matches!(result, Err(JobError::Dead(_))));
@@ -340,7 +341,6 @@ fn a_worker_that_came_back_is_watched_as_before() {
         // The worker has let go of the job: this is its last reference, so that the next one comes
         // from the same place.
         until_stats(&rt, |s| s.stuck_workers == 0);
-        let before = rt.stats().parks;
         until_stats(&rt, |s| s.parks > before);
         drop(job);
     }

@@ -169,20 +169,22 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Heartbeat<K, V, C> {
             moved_on: now,
             shared: shared.clone(),
         };
-        next_beat(&self.core, &self.keeper, kept);
+        next_beat(&self.core, &self.keeper, kept, now);
         Beat { shared }
     }
 }
 
-/// A third of the ttl from now, a tenth more or less.
+/// A third of the ttl after `now`, a tenth more or less. Counted from the beat itself, not from when it
+/// is done: a thread that is held up in between beats late once, not late for ever.
 fn next_beat<K: LeaseKey, V: LeaseValue, C: Clock>(
     core: &Arc<Core<K, V, C>>,
     keeper: &Arc<Keeper>,
     kept: Kept<K>,
+    now: Timestamp,
 ) {
     let third = kept.pulse.ttl / 3;
     let period = third.mul_f64(fastrand::f64().mul_add(0.2, 0.9)).max(Duration::from_millis(1));
-    let at = core.ticks.clock().now().saturating_add(period);
+    let at = now.saturating_add(period);
     let shared = kept.shared.clone();
     let (later, own) = (core.clone(), keeper.clone());
     let job = Box::new(move || kept.beat(&later, &own));
@@ -208,7 +210,7 @@ impl<K: LeaseKey> Kept<K> {
         let state = self.renew(core, now);
         *self.shared.state.lock() = state;
         if matches!(state, BeatState::Beating | BeatState::Stalled) {
-            next_beat(core, keeper, self);
+            next_beat(core, keeper, self, now);
         }
     }
 
