@@ -90,3 +90,55 @@ fn a_source_below_what_is_mounted_in_the_destination_is_not_removed() {
     assert!(at("src/precious").exists() && at("src/up/file").exists(), "{said}");
     assert_eq!(code, 1, "{said}");
 }
+
+/// Another directory of SRC than the one that stands at the same place, which the walk has not come to.
+#[test]
+#[cfg(target_os = "linux")]
+fn another_part_of_the_source_that_is_mounted_in_the_destination_is_not_written_to() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for dir in ["src/sub", "src/other", "dst/sub"] {
+        fs::create_dir_all(at(dir)).unwrap();
+    }
+    fs::write(at("src/sub/file"), "x").unwrap();
+    fs::write(at("src/other/precious"), "x").unwrap();
+    let options = ["--delete", "--attempts", "1"];
+    let Some((code, said)) = with_bind_mount(home.path(), "src/other", "sub", &options) else {
+        return;
+    };
+    assert!(at("src/other/precious").exists(), "{said}");
+    assert!(!at("src/other/file").exists(), "{said}");
+    assert!(said.contains("--into-mounts"), "{said}");
+    assert_eq!(code, 1, "{said}");
+}
+
+/// Whoever knows what is mounted there may have it written to.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_mounted_in_the_destination_is_written_to_on_request() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for dir in ["src/sub", "elsewhere", "dst/sub"] {
+        fs::create_dir_all(at(dir)).unwrap();
+    }
+    fs::write(at("src/sub/file"), "x").unwrap();
+    let options = ["--into-mounts", "--attempts", "1"];
+    let Some((code, said)) = with_bind_mount(home.path(), "elsewhere", "sub", &options) else {
+        return;
+    };
+    assert!(at("elsewhere/file").exists(), "{said}");
+    assert_eq!(code, 0, "{said}");
+}
+
+/// A summary that cannot be written is a failure; one that nobody reads is not.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_summary_that_does_not_fit_on_the_device_fails_the_run() {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir_all(home.path().join("src")).unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (src, dst) = (home.path().join("src"), home.path().join("dst"));
+    let mut command = mirror_support::command(&src, &dst, &["--json"]);
+    let status = command.stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}

@@ -5,8 +5,12 @@
 //! has a directory above it mounted somewhere.
 
 use std::ffi::{CStr, CString};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use rustix::fs::OFlags;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat};
 use rustix::io::Errno;
 
@@ -117,14 +121,28 @@ fn relax(fd: &OwnedFd, stat: &Stat) {
     }
 }
 
-/// Gives us the permissions to open a directory whose owner we are.
+/// Gives us the permissions to open a directory whose owner we are. A link that takes its place
+/// meanwhile is not followed.
 pub(crate) fn make_ours(above: impl AsFd, name: &CStr) -> Result<(), Errno> {
     let above = above.as_fd();
     let stat = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(Errno::NOTDIR);
     }
-    rustix::fs::chmodat(above, name, Mode::RWXU, AtFlags::empty())
+    chmod_itself(above, name)
+}
+
+/// Linux changes no permissions without following links, except through the name of an open file.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn chmod_itself(above: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let place = rustix::fs::openat(above, name, DIRECTORY.union(OFlags::PATH), Mode::empty())?;
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    rustix::fs::chmod(path, Mode::RWXU)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn chmod_itself(above: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::chmodat(above, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 #[cfg(test)]

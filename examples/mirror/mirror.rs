@@ -1,6 +1,6 @@
 //! One run, from the open places to the exit code.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,11 +81,19 @@ pub(crate) fn mirror(mut options: Options) -> Result<i32, Refused> {
     });
     let text = if run.options.json { summary.json() + "\n" } else { summary.text() };
     let mut out = std::io::stdout().lock();
-    // Nobody may be there to read it; the exit code still says how it went.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let told = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let untold = match told {
+        // Nobody is there to read it; the exit code still says how it went.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => false,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "mirror: cannot write the summary: {error}");
+            true
+        }
+        Ok(()) => false,
+    };
     Ok(match (interrupted, run.report.failures()) {
         (true, _) => INTERRUPTED,
-        (false, 0) => 0,
+        (false, 0) if !untold => 0,
         (false, _) => 1,
     })
 }

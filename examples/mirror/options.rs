@@ -52,6 +52,10 @@ pub(crate) struct Options {
     /// Remove from DST what SRC does not have
     #[arg(long)]
     pub(crate) delete: bool,
+    /// Write also into what is mounted below DST; without this it is an error, as a part of SRC may be
+    /// what is mounted there
+    #[arg(long)]
+    pub(crate) into_mounts: bool,
     /// Change nothing, say what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,

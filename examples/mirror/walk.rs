@@ -202,24 +202,48 @@ impl<'a> Walk<'a> {
         if self.dst == Some(identity(&stat)) {
             return Err(Failure::InTheWay("this is DST itself"));
         }
-        let dst = match &parent.dst {
-            Some(above) => self.open_copy(above, next)?,
-            None => None,
+        let Some(above) = &parent.dst else { return Ok(Some((src, stat, None))) };
+        let Some((fd, existed)) = self.open_copy(above, next)? else {
+            return Ok(Some((src, stat, None)));
         };
-        if let Some(copy) = &dst {
-            // Through a bind mount in DST: to write there is to write into SRC.
-            let theirs =
-                rustix::fs::fstat(&copy.fd).doing("cannot examine the directory in DST")?;
-            let theirs = identity(&theirs);
-            if theirs == identity(&stat) || parent.is_at_or_below(theirs) {
-                return Err(Failure::InTheWay("what DST has here is a directory of SRC"));
-            }
+        if existed {
+            self.keep_off_source(parent, above, &fd, identity(&stat))?;
         }
+        let dst = Some(Copy::new(fd, existed, !self.run.options.dry_run)?);
         Ok(Some((src, stat, dst)))
     }
 
-    /// The copy's side. `None` in a dry run, if it is not there.
-    fn open_copy(&self, above: &Copy, next: &Subdirectory) -> Result<Option<Copy>, Failure> {
+    /// What was in DST before may be a part of SRC, through a bind mount: to write there is to write
+    /// into SRC. A directory of SRC that the walk has not come to looks like any other, so nothing
+    /// that is mounted is written to unless the user says so.
+    fn keep_off_source(
+        &self,
+        parent: &Directory,
+        above: &Copy,
+        fd: &OwnedFd,
+        src: (u64, u64),
+    ) -> Result<(), Failure> {
+        let stat = rustix::fs::fstat(fd).doing("cannot examine the directory in DST")?;
+        let theirs = identity(&stat);
+        if theirs == src || parent.is_at_or_below(theirs) {
+            return Err(Failure::InTheWay("what DST has here is a directory of SRC"));
+        }
+        let mounted = tree::is_mount_point(above.fd.as_fd(), fd.as_fd(), &stat)
+            .doing("cannot examine the directory in DST")?;
+        if mounted && !self.run.options.into_mounts {
+            return Err(Failure::InTheWay(
+                "something is mounted here in DST; --into-mounts writes into it",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The copy's side, and whether it was there before. `None` in a dry run, if it is not there.
+    fn open_copy(
+        &self,
+        above: &Copy,
+        next: &Subdirectory,
+    ) -> Result<Option<(OwnedFd, bool)>, Failure> {
         let dir = above.fd.as_fd();
         let name = &next.name;
         let mut existed = next.theirs.is_some();
@@ -258,7 +282,7 @@ impl<'a> Walk<'a> {
             other => other,
         }
         .doing("cannot open the directory in DST")?;
-        Ok(Some(Copy::new(fd, existed, !self.run.options.dry_run)?))
+        Ok(Some((fd, existed)))
     }
 }
 
