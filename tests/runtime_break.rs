@@ -548,3 +548,37 @@ fn forgotten_handles_hold_up_nothing() {
     }
     assert!(rt.shutdown(LONG).abandoned.is_empty());
 }
+
+/// An attempt may end in the very moment in which the driver gives it up. Then its worker is already
+/// looking for the next job, or asleep, when it is taken out of the pool, and has to notice.
+#[test]
+fn a_worker_that_comes_back_while_it_is_taken_out_does_not_stay_stuck() {
+    let clock = ManualClock::new();
+    let rt = Runtime::builder()
+        .workers(1)
+        .clock(clock.clone())
+        .attempt_timeout(SECOND)
+        .retry(at_once(1))
+        .build()
+        .unwrap();
+    for _ in 0..1000 {
+        let (send, started) = mpsc::channel();
+        let mut job = rt
+            .submit(move |ctx| {
+                let _ = send.send(());
+                while ctx.is_current() {
+                    std::hint::spin_loop();
+                }
+                Ok::<_, String>(())
+            })
+            .unwrap();
+        started.recv_timeout(LONG).unwrap();
+        let begun = std::time::Instant::now();
+        while !job.is_finished() && begun.elapsed() < LONG {
+            clock.advance(SECOND);
+            std::thread::yield_now();
+        }
+        assert!(matches!(job.try_get(), Some(Err(JobError::Dead(_)))));
+        until_stats(&rt, |s| s.stuck_workers == 0 && s.workers == 1);
+    }
+}

@@ -257,6 +257,8 @@ impl Driver {
         if !shared.members.retire(member, room) {
             return;
         }
+        // It may have stood up meanwhile, and sleep: it has to notice.
+        shared.sleepers.notify_all();
         shared.counters.replaced_workers.share(1);
         let mut replacement = None;
         if room && !shared.closing.has_begun() {

@@ -179,18 +179,19 @@ impl Local {
 
     /// One job, or one sleep. False: the thread ends.
     fn turn(&self) -> bool {
-        if self.member.must_end() || self.shared.closing.has_begun() {
+        if !self.come_back() || self.shared.closing.has_begun() {
             return false;
         }
         if let Some(job) = self.next() {
             self.run(job);
-            return self.come_back();
+            return true;
         }
         let sleepers = &self.shared.sleepers;
         sleepers.begin_search();
         let mut surplus = false;
         let found = loop {
-            if self.shared.closing.has_begun() {
+            // Taken out as stuck while it stood up: the driver was a moment too late to see that.
+            if self.shared.closing.has_begun() || self.member.is_stuck() {
                 break None;
             }
             if let Some(job) = self.search() {
@@ -201,17 +202,18 @@ impl Local {
                 break None;
             }
             self.member.counters.parks.own();
-            sleepers.sleep(|| self.has_work() || self.shared.closing.has_begun());
+            sleepers.sleep(|| {
+                self.has_work() || self.shared.closing.has_begun() || self.member.is_stuck()
+            });
         };
         sleepers.end_search();
         if let Some(job) = found {
             self.run(job);
-            return self.come_back();
         }
         !surplus
     }
 
-    /// After a job: is the thread still wanted?
+    /// Between jobs: is the thread still wanted?
     fn come_back(&self) -> bool {
         if !self.member.is_stuck() {
             return true;
