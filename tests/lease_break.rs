@@ -399,9 +399,10 @@ fn checkpoints_under_readers_leave_nothing_behind() {
 fn a_floor_at_the_end_of_the_range_leaks_no_values() {
     let alive = Arc::new(AtomicI64::new(0));
     let clock = ManualClock::new();
-    let last = FencingToken::from_bytes([0xFF; 8]).expect("not zero");
-    let table: LeaseTable<u8, Val, _> =
-        LeaseTable::<u8, Val>::builder().clock(clock.clone()).floor(last).build();
+    // Two grants before the tokens are used up.
+    let last = FencingToken::from_bytes((u64::MAX - (1 << 23)).to_be_bytes()).expect("not zero");
+    let builder = LeaseTable::<u8, Val>::builder().clock(clock.clone());
+    let table: LeaseTable<u8, Val, _> = builder.floor(last).epoch_limit(1).build();
     drop(table.insert(1, Val::counted(0, &alive)).map_err(|_| ()).expect("new"));
     for _ in 0..3 {
         let late = table.try_acquire(&1, ms(5));

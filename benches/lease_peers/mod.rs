@@ -224,6 +224,7 @@ impl<T: Time> Locked for Slab<T> {
 }
 
 /// A word, `epoch 24 | held 1 | milliseconds 39`, and beside it a value that only the holder writes.
+/// Its epochs wrap after 16 million grants, and tokens come again then; it has no way out of that.
 /// (Its readers may see the value of a late holder: it has no way to take that back.)
 #[derive(Default)]
 pub(crate) struct CasRecord {
@@ -234,6 +235,7 @@ pub(crate) struct CasRecord {
 const HELD: u64 = 1 << 39;
 const TICK: u64 = HELD - 1;
 const EPOCH: u64 = 1 << 40;
+const EPOCH_MASK: u64 = (1 << 24) - 1;
 
 impl CasRecord {
     #[inline]
@@ -275,7 +277,7 @@ impl<M: Cas> Peer for ByCas<M> {
             if word & HELD != 0 && now <= word & TICK {
                 return None;
             }
-            let epoch = word / EPOCH + 1;
+            let epoch = (word / EPOCH + 1) & EPOCH_MASK;
             let next = (epoch * EPOCH) | HELD | (now + TTL_NANOS / 1_000_000);
             record
                 .word

@@ -7,6 +7,8 @@
 use core::convert::Infallible;
 use std::collections::VecDeque;
 
+use hashbrown::HashTable;
+
 use super::error::Lost;
 use super::request::Note;
 use super::session::Deadline;
@@ -99,5 +101,55 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Annex<K, V, C> {
             watchers,
             awaited: !self.queue.is_empty(),
         }
+    }
+}
+
+/// The annexes of a shard, by key. Each keeps its key's hash, so that the table grows without foreign
+/// code.
+pub(super) struct Annexes<K: LeaseKey, V: LeaseValue, C: Clock>(HashTable<Beside<K, V, C>>);
+
+struct Beside<K: LeaseKey, V: LeaseValue, C: Clock> {
+    hash: u64,
+    key: K,
+    annex: Annex<K, V, C>,
+}
+
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Default for Annexes<K, V, C> {
+    fn default() -> Self {
+        Self(HashTable::new())
+    }
+}
+
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Annexes<K, V, C> {
+    pub(super) fn get(&self, hash: u64, key: &K) -> Option<&Annex<K, V, C>> {
+        self.0.find(hash, |beside| beside.key == *key).map(|beside| &beside.annex)
+    }
+
+    /// Where the key's annex is, if it has one; good until another is made or taken.
+    pub(super) fn place(&self, hash: u64, key: &K) -> Option<usize> {
+        self.0.find_bucket_index(hash, |beside| beside.key == *key)
+    }
+
+    /// The same; an annex is made of `own` if there is none.
+    pub(super) fn place_or(&mut self, hash: u64, key: &K, own: &mut Option<K>) -> Option<usize> {
+        if let Some(at) = self.place(hash, key) {
+            return Some(at);
+        }
+        let beside = Beside { hash, key: own.take()?, annex: Annex::default() };
+        Some(self.0.insert_unique(hash, beside, |beside| beside.hash).bucket_index())
+    }
+
+    pub(super) fn at(&mut self, place: usize) -> Option<&mut Annex<K, V, C>> {
+        self.0.get_bucket_mut(place).map(|beside| &mut beside.annex)
+    }
+
+    /// Takes an annex out, to be dropped with the shard unlocked.
+    pub(super) fn take(&mut self, place: usize) -> Option<(K, Annex<K, V, C>)> {
+        let Beside { key, annex, .. } = self.0.get_bucket_entry(place).ok()?.remove().0;
+        Some((key, annex))
+    }
+
+    pub(super) fn into_all(self) -> impl Iterator<Item = Annex<K, V, C>> {
+        self.0.into_iter().map(|beside| beside.annex)
     }
 }

@@ -8,8 +8,10 @@ use super::event::{Events, LeaseEvent, LeaseEventKind, contained};
 use super::index::{Closed, Index, Replaced};
 use super::keeper::Keeper;
 use super::request::{LeaseRequest, Note};
-use super::slot::{ANNEXED, Slot, SlotRef};
+use super::session::Deadline;
+use super::slot::{Slot, SlotRef};
 use super::ticks::Ticks;
+use super::token::LAST_BASE;
 use super::word::{Ended, State, TICK_SESSION, Word};
 use super::{FencingToken, Label, LeaseKey, LeaseValue};
 use crate::clock::Clock;
@@ -26,9 +28,7 @@ pub(super) struct Core<K: LeaseKey, V: LeaseValue, C: Clock> {
 }
 
 /// A grant that was just made, or found by its request id.
-pub(super) struct Granted<K: LeaseKey, V: LeaseValue, C: Clock> {
-    /// The slot, if it is not the one that was asked.
-    pub(super) moved: Option<SlotRef<K, V, C>>,
+pub(super) struct Granted<V> {
     pub(super) word: Word,
     /// The value, where the guard must not write in place: somebody else may hold the same token.
     pub(super) sharing: Option<(V, u64)>,
@@ -44,8 +44,8 @@ pub(super) enum Standing<K: LeaseKey, V: LeaseValue, C: Clock> {
 
 /// What moving a key to a fresh slot came to.
 pub(super) enum Moved<K: LeaseKey, V: LeaseValue, C: Clock> {
-    /// It is here now.
-    To(SlotRef<K, V, C>),
+    /// It is here now, and began with this word.
+    To(SlotRef<K, V, C>, Word),
     /// The word was no longer as seen.
     Not,
     /// The value was published since the caller read it.
@@ -77,25 +77,42 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
             .ok_or_else(|| AcquireError::TtlOutOfRange { max: self.ticks.longest() })
     }
 
-    /// Grants the key of `slot`, or says who has it.
+    /// Where the grant after `epoch` is made when it is not in `slot`: the base and the epoch that the
+    /// fresh slot begins with. They make the next token.
+    pub(super) fn next_elsewhere(
+        &self,
+        slot: &Slot<K, V, C>,
+        epoch: u64,
+    ) -> Result<(u64, u64), TokensUsedUp> {
+        if epoch < self.epoch_limit {
+            return Ok((slot.base, epoch + 1));
+        }
+        // In range, as it is the number of a token.
+        let base = slot.base + epoch;
+        if base > LAST_BASE { Err(TokensUsedUp) } else { Ok((base, 1)) }
+    }
+
+    /// Grants the key of `slot`, or says who has it. `moved`: the key's slot, if it was found to be
+    /// another; the grant is in that one then.
     #[inline]
     pub(super) fn acquire(
         &self,
         slot: &Slot<K, V, C>,
         request: LeaseRequest,
-    ) -> Result<Granted<K, V, C>, AcquireError> {
+        moved: &mut Option<SlotRef<K, V, C>>,
+    ) -> Result<Granted<V>, AcquireError> {
         let word = slot.word.peek();
         if word.is_clean() && word.epoch() < self.epoch_limit {
             let next = word.granted(self.deadline(request.ttl)?);
             if slot.word.swap_if(word, next) {
-                let granted = Granted { moved: None, word: next, sharing: None };
+                let granted = Granted { word: next, sharing: None };
                 if request.note.is_some() || self.events.are_heard() {
                     self.announce(slot, next, request.note);
                 }
                 return Ok(granted);
             }
         }
-        self.acquire_slow(slot, request)
+        self.acquire_slow(slot, request, moved)
     }
 
     #[cold]
@@ -103,21 +120,21 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
         &self,
         slot: &Slot<K, V, C>,
         mut request: LeaseRequest,
-    ) -> Result<Granted<K, V, C>, AcquireError> {
-        let mut moved: Option<SlotRef<K, V, C>> = None;
+        moved: &mut Option<SlotRef<K, V, C>>,
+    ) -> Result<Granted<V>, AcquireError> {
         loop {
             let slot = moved.as_deref().unwrap_or(slot);
             let word = slot.word.load();
             match word.state() {
                 State::Gone => {
-                    moved = Some(self.follow(&slot.key)?);
+                    *moved = Some(self.follow(&slot.key)?);
                     continue;
                 }
                 State::Held | State::Pending => {
                     if let Some(same) = self.same_request(slot, word, &request) {
                         match same {
                             Some(sharing) => {
-                                return Ok(Granted { word, sharing: Some(sharing), moved });
+                                return Ok(Granted { word, sharing: Some(sharing) });
                             }
                             None => continue,
                         }
@@ -138,21 +155,22 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
                 let next = word.granted(deadline);
                 if slot.word.swap_if(word, next) {
                     self.announce(slot, next, request.note.take());
-                    return Ok(Granted { word: next, sharing: None, moved });
+                    return Ok(Granted { word: next, sharing: None });
                 }
                 continue;
             }
-            let next = Word::held(deadline);
-            let base = slot.base.saturating_add(word.epoch() + 1);
-            if let Moved::To(fresh) = self.move_to(slot, word, next, base, None) {
+            let (base, epoch) = self.next_elsewhere(slot, word.epoch())?;
+            let next = Word::held(epoch, deadline);
+            if let Moved::To(fresh, next) = self.move_to(slot, word, next, base, None, None) {
                 self.announce(&fresh, next, request.note.take());
-                return Ok(Granted { word: next, sharing: None, moved: Some(fresh) });
+                *moved = Some(fresh);
+                return Ok(Granted { word: next, sharing: None });
             }
         }
     }
 
     /// Moves the key, with its value, to a fresh slot that starts with `next`. `from`: the version
-    /// that the caller knows and the value must still have.
+    /// that the caller knows and the value must still have. `session`: the one that `next` is held in.
     pub(super) fn move_to(
         &self,
         slot: &Slot<K, V, C>,
@@ -160,6 +178,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
         next: Word,
         base: u64,
         from: Option<u64>,
+        session: Option<&Arc<Deadline>>,
     ) -> Moved<K, V, C> {
         // Pinned to the end: two checkpoints bring the word back to what it was, and here the second
         // one is sent elsewhere. So if the word is `seen` when it goes, the value is the one that was
@@ -175,8 +194,9 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
         // Foreign code, with no lock held; the pin is undone if this panics.
         let value = pinned.value().clone();
         let fresh = Slot::new(slot.core.clone(), slot.key.clone(), base, next, value, version);
-        match self.index.replace(slot, seen, fresh) {
-            Replaced::Yes(fresh) => Moved::To(fresh),
+        let next = next.indexed_by(version);
+        match self.index.replace(slot, seen, fresh, session) {
+            Replaced::Yes(fresh) => Moved::To(fresh, next),
             Replaced::No(_) => Moved::Not,
         }
     }
@@ -190,7 +210,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
         request: &LeaseRequest,
     ) -> Option<Option<(V, u64)>> {
         let id = request.note.as_ref()?.request_id?;
-        if word.state() != State::Held || slot.flags() & ANNEXED == 0 {
+        if word.state() != State::Held || !slot.is_annexed() {
             return None;
         }
         let token = slot.token(word);
@@ -216,7 +236,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
     #[cold]
     pub(super) fn held(&self, slot: &Slot<K, V, C>, word: Word) -> AcquireError {
         let token = slot.token(word);
-        let noted = slot.flags() & ANNEXED != 0;
+        let noted = slot.is_annexed();
         AcquireError::Held {
             retry_after: self.ticks.retry_after(self.deadline_of(slot, word)),
             token,
@@ -273,7 +293,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
                 return self.standing_elsewhere(slot, epoch);
             }
             if word.epoch() != epoch {
-                return Err(Lost::Superseded { by: slot.token(word) });
+                return Err(superseded(slot, word));
             }
             match word.state() {
                 State::Held | State::Pending => {
@@ -306,7 +326,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
                 continue;
             }
             let Some(epoch) = now.epoch_of(token) else {
-                return Err(Lost::Superseded { by: now.token(word) });
+                return Err(superseded(&now, word));
             };
             return match self.standing(&now, epoch)? {
                 Standing::Held(_) => Ok(Standing::Moved(now)),
@@ -390,7 +410,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
                 continue;
             }
             let Some(epoch) = here.epoch_of(token).filter(|epoch| *epoch == word.epoch()) else {
-                return Release::Lost(Lost::Superseded { by: here.token(word) });
+                return Release::Lost(superseded(here, word));
             };
             if word.is_term_of(epoch) {
                 // A guard that finds its term in another slot was joined by one that moved it.
@@ -417,7 +437,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
         kind: LeaseEventKind,
         reason: Option<Label>,
     ) {
-        if slot.flags() & ANNEXED != 0 || self.events.are_heard() {
+        if slot.is_annexed() || self.events.are_heard() {
             self.settled_slow(slot, token, kind, reason);
         }
     }
@@ -433,8 +453,8 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
         // Foreign code (a key's `Hash` and `Eq`), while a guard may be unwinding: its panic costs a
         // label.
         let take = || {
-            let annexed = slot.flags() & ANNEXED != 0;
-            annexed.then(|| self.index.annexed(&slot.key, |_, annex| annex.take_ended(token)))
+            slot.is_annexed()
+                .then(|| self.index.annexed(&slot.key, |_, annex| annex.take_ended(token)))
         };
         let left = contained(take).flatten().and_then(Result::ok).flatten();
         let Some(left) = left else {
@@ -504,12 +524,37 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
     ) {
         self.events.tell(|| {
             let owner = owner.or_else(|| {
-                (slot.flags() & ANNEXED != 0).then(|| self.index.owner(&slot.key, token)).flatten()
+                slot.is_annexed().then(|| self.index.owner(&slot.key, token)).flatten()
             });
             let at = self.ticks.clock().now();
             LeaseEvent { key: slot.key.clone(), token, kind, owner, reason, at }
         });
     }
+}
+
+/// No token is left for another grant on the key.
+#[derive(Debug)]
+pub(super) struct TokensUsedUp;
+
+impl From<TokensUsedUp> for AcquireError {
+    fn from(_: TokensUsedUp) -> Self {
+        Self::TokensUsedUp
+    }
+}
+
+impl From<TokensUsedUp> for RenewError {
+    fn from(_: TokensUsedUp) -> Self {
+        Self::TokensUsedUp
+    }
+}
+
+/// How a grant was lost that is not the one of the key's `word`: to a later one, or, if none was made
+/// on the key as it is now, it was removed and made again.
+pub(super) fn superseded<K: LeaseKey, V: LeaseValue, C: Clock>(
+    slot: &Slot<K, V, C>,
+    word: Word,
+) -> Lost {
+    slot.latest(word).map_or(Lost::Removed, |by| Lost::Superseded { by })
 }
 
 /// Why a term that ended so is lost to its guard.

@@ -35,6 +35,10 @@ pub enum AcquireError {
     /// The session in which the lease was to be taken is over.
     #[error("the session is over")]
     SessionEnded,
+    /// There is no greater token than those that the key had, or those that the table was told to start
+    /// above: the key can never be granted again.
+    #[error("the tokens are used up")]
+    TokensUsedUp,
     /// The key had to move to fresh memory for one who waited, and the clone of its value panicked on
     /// the thread that granted it. Nothing changed.
     #[error("cloning the value panicked")]
@@ -51,7 +55,7 @@ pub enum Lost {
     /// It was ended by `revoke`.
     #[error("the lease was revoked")]
     Revoked,
-    /// A later grant was made on the key.
+    /// A later grant was made on the key, perhaps after the key was removed and made again.
     #[error("superseded by the grant with token {by}")]
     Superseded {
         /// The latest grant that this call saw.
@@ -66,7 +70,7 @@ pub enum Lost {
     /// Its session ended.
     #[error("the session of the lease ended")]
     SessionEnded,
-    /// Its key was removed, or the table closed.
+    /// Its key was removed (and perhaps made again, with no grant yet), or the table closed.
     #[error("the key was removed")]
     Removed,
 }
@@ -91,6 +95,9 @@ pub enum RenewError {
     /// held as before.
     #[error("the value changed under the same token")]
     VersionChanged,
+    /// Not handed off: there is no greater token left for the other side. It is held as before.
+    #[error("the tokens are used up")]
+    TokensUsedUp,
 }
 
 /// Why a value was not published. The key's value is what it was.
@@ -279,6 +286,9 @@ pub enum InsertError<K, V> {
     /// The table was closed.
     #[error("the lease table is closed")]
     Closed(K, V),
+    /// As [`AcquireError::TokensUsedUp`].
+    #[error("the tokens are used up")]
+    TokensUsedUp(K, V),
 }
 
 /// A token gave no lease.

@@ -2,9 +2,10 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::time::Duration;
 
 use super::FencingToken;
-use crate::sync::Mutex;
+use crate::lock::AdaptiveMutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A token was too old: somebody with a greater one was here before.
@@ -151,6 +152,9 @@ pub enum FencedCellError {
     /// An earlier write panicked half way. [`FencedCell::recover`] makes the value good again.
     #[error("an earlier write panicked and left the value half written")]
     Poisoned,
+    /// Others were at the value until the [time](FencedCell::try_write_for) was up.
+    #[error("others were at the value until the time was up")]
+    Busy,
 }
 
 /// A value that takes only writes with a current token: the greatest it has seen, or a greater one.
@@ -175,7 +179,7 @@ pub enum FencedCellError {
 /// ```
 #[derive(Debug)]
 pub struct FencedCell<T> {
-    inside: Mutex<Fencing<T>>,
+    inside: AdaptiveMutex<Fencing<T>>,
 }
 
 #[derive(Debug)]
@@ -188,7 +192,7 @@ struct Fencing<T> {
 impl<T> FencedCell<T> {
     /// A cell that has seen nobody.
     pub fn new(value: T) -> Self {
-        Self { inside: Mutex::new(Fencing { seen: 0, torn: false, value }) }
+        Self { inside: AdaptiveMutex::new(Fencing { seen: 0, torn: false, value }) }
     }
 
     /// Runs `write` on this thread, under the cell's lock, if no greater token was here before. A
@@ -206,15 +210,36 @@ impl<T> FencedCell<T> {
         token: FencingToken,
         write: impl FnOnce(&mut T) -> R,
     ) -> Result<R, FencedCellError> {
-        let mut inside = self.inside.lock();
-        inside.admit(token)?;
-        if inside.torn {
-            return Err(FencedCellError::Poisoned);
-        }
-        inside.torn = true;
-        let done = write(&mut inside.value);
-        inside.torn = false;
-        Ok(done)
+        self.inside.lock().write(token, write)
+    }
+
+    /// As [`write`](Self::write), for one who would rather not wait longer than `timeout` for the
+    /// cell. Zero does not wait. The timeout is of real time, whatever clock the leases are on.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), and [`FencedCellError::Busy`]: the time was up. Whether the token is
+    /// late was not looked at, and it is not remembered.
+    ///
+    /// # Panics
+    ///
+    /// As [`write`](Self::write).
+    ///
+    /// # Blocking
+    ///
+    /// At most `timeout`, and for as long as `write` takes.
+    pub fn try_write_for<R>(
+        &self,
+        timeout: Duration,
+        token: FencingToken,
+        write: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, FencedCellError> {
+        let inside = if timeout.is_zero() {
+            self.inside.try_lock()
+        } else {
+            self.inside.try_lock_for(timeout)
+        };
+        inside.ok_or(FencedCellError::Busy)?.write(token, write)
     }
 
     /// Runs `read` on this thread, under the cell's lock.
@@ -247,6 +272,21 @@ impl<T> FencedCell<T> {
 }
 
 impl<T> Fencing<T> {
+    fn write<R>(
+        &mut self,
+        token: FencingToken,
+        write: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, FencedCellError> {
+        self.admit(token)?;
+        if self.torn {
+            return Err(FencedCellError::Poisoned);
+        }
+        self.torn = true;
+        let done = write(&mut self.value);
+        self.torn = false;
+        Ok(done)
+    }
+
     fn admit(&mut self, token: FencingToken) -> Result<(), Fenced> {
         match FencingToken::new(self.seen) {
             Some(seen) if seen > token => Err(Fenced { token, seen }),

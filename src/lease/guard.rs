@@ -13,7 +13,7 @@ use super::fence::Permit;
 use super::handle::{LeaseHandle, Lent};
 use super::handoff::Handoff;
 use super::slot::{Slot, SlotRef};
-use super::term::Term;
+use super::term::{Published, Term};
 use super::watch::watch;
 use super::{FencingToken, Label, LeaseKey, LeaseValue};
 use crate::clock::{Clock, MonotonicClock};
@@ -172,10 +172,7 @@ macro_rules! guard {
             ///
             /// The draft stays in the guard, and the key's value is what it was.
             pub fn checkpoint(&mut self) -> Result<(), Refusal> {
-                if self.publish(Then::Keep)? {
-                    self.term.moved_here();
-                }
-                Ok(())
+                self.publish(Then::Keep)
             }
 
             /// Publishes the draft, if there is one, and releases the key, in one step: whoever takes
@@ -187,7 +184,7 @@ macro_rules! guard {
             #[inline]
             pub fn commit(mut self) -> Result<(), CommitError<V>> {
                 match self.publish(Then::Release) {
-                    Ok(_) => Ok(()),
+                    Ok(()) => Ok(()),
                     Err(why) => {
                         if why == Refusal::VersionChanged {
                             // The lease is held by the guard that published; leave it alone.
@@ -198,23 +195,23 @@ macro_rules! guard {
                 }
             }
 
-            /// Publishes; says whether the key moved.
             #[inline]
-            fn publish(&mut self, then: Then) -> Result<bool, Refusal> {
+            fn publish(&mut self, then: Then) -> Result<(), Refusal> {
                 // Detached from `self` for the call: the term changes, the slot stays.
                 let at = NonNull::from(self.slot());
                 // SAFETY: kept alive by this guard, which is borrowed for the whole call and changes its
                 // slot only after the last use.
                 let slot = unsafe { at.as_ref() };
-                match self.term.publish(slot, then)?.moved {
-                    None => Ok(false),
-                    Some(fresh) => {
-                        if then == Then::Keep {
-                            self.keep(fresh);
-                        }
-                        Ok(true)
-                    }
+                let Published { moved, displaced } = self.term.publish(slot, then)?;
+                if let Some(fresh) = moved
+                    && then == Then::Keep
+                {
+                    self.term.moved_here(self.term.epoch());
+                    self.keep(fresh);
                 }
+                // Foreign code, last: everything is settled, and everybody told.
+                drop(displaced);
+                Ok(())
             }
 
             /// Replaces the draft. Gives back the draft that was there, if any; saves the clone that

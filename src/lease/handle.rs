@@ -62,7 +62,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
     pub(super) fn new(slot: SlotRef<K, V, C>) -> Self {
         Self {
             key: slot.key.clone(),
-            now: Cell::new(NonNull::from(&*slot)),
+            now: Cell::new(slot.address()),
             slots: RefCell::new(vec![slot]),
             lent: Cell::new(0),
         }
@@ -71,7 +71,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
     /// The key is there now. Slots that no lease can use any more are let go. The caller is lent, and
     /// has no further use for any slot but the new one.
     pub(super) fn adopt(&self, slot: SlotRef<K, V, C>) -> NonNull<Slot<K, V, C>> {
-        let at = NonNull::from(&*slot);
+        let at = slot.address();
         let mut slots = self.slots.borrow_mut();
         let left = if self.lent.get() <= 1 { core::mem::take(&mut *slots) } else { Vec::new() };
         slots.push(slot);
@@ -99,7 +99,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
     /// An owner of the slot at `at`, which a borrowed lease of this handle uses.
     pub(super) fn owner_of(&self, at: NonNull<Slot<K, V, C>>) -> SlotRef<K, V, C> {
         let slots = self.slots.borrow();
-        let found = slots.iter().rev().find(|slot| NonNull::from(&***slot) == at);
+        let found = slots.iter().rev().find(|slot| slot.address() == at);
         match found {
             Some(slot) => slot.clone(),
             None => unreachable!("a handle keeps the slots of its leases"),
@@ -150,11 +150,14 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         // SAFETY: the last of `slots`. Only `adopt` removes any, and only when it is called by the one
         // that is lent: foreign code that calls this handle again is lent beside us.
         let slot = unsafe { at.as_ref() };
-        let mut granted = slot.core.acquire(slot, request)?;
-        let at = match granted.moved.take() {
+        let mut moved = None;
+        let granted = slot.core.acquire(slot, request, &mut moved);
+        // Refused or not: the next call looks there at once, and the old slot's memory is let go.
+        let at = match moved {
             None => at,
             Some(slot) => self.adopt(slot),
         };
+        let granted = granted?;
         // SAFETY: as above, or adopted just now. Not what `now` says: foreign code may have moved it.
         let term = Term::of(unsafe { at.as_ref() }, granted);
         Ok((lent, at, term))

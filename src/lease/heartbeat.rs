@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::core::Core;
+use super::core::{Core, superseded};
 use super::error::{Lost, RenewError};
 use super::keeper::Keeper;
 use super::{FencingToken, LeaseKey, LeaseValue};
@@ -221,7 +221,7 @@ impl<K: LeaseKey> Kept<K> {
     ) -> BeatState {
         let Ok(slot) = core.follow(&self.key) else { return BeatState::Lost(Lost::Removed) };
         let Some(epoch) = slot.epoch_of(self.token) else {
-            return BeatState::Lost(Lost::Superseded { by: slot.token(slot.word.load()) });
+            return BeatState::Lost(superseded(&slot, slot.word.load()));
         };
         if let Err(lost) = core.standing(&slot, epoch) {
             return BeatState::Lost(lost);
@@ -239,7 +239,8 @@ impl<K: LeaseKey> Kept<K> {
             Err(
                 RenewError::TtlOutOfRange { .. }
                 | RenewError::InSession
-                | RenewError::VersionChanged,
+                | RenewError::VersionChanged
+                | RenewError::TokensUsedUp,
             ) => BeatState::Refused,
         }
     }

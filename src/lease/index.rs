@@ -11,19 +11,19 @@
 //! concurrent map. They must not call the table. Keys and values are cloned before, dropped after.
 
 use core::hash::BuildHasher;
-use std::collections::HashMap;
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 
-use super::annex::Annex;
+use super::annex::{Annex, Annexes};
 use super::request::Note;
 use super::session::Deadline;
 use super::slot::{Slot, SlotRef};
+use super::token::LAST_BASE;
 use super::word::Word;
 use super::{FencingToken, Label, LeaseKey, LeaseValue};
 use crate::clock::Clock;
-use crate::sync::{Arc, Mutex};
+use crate::sync::Arc;
 
 #[cfg(not(any(tenure_loom, tenure_shuttle)))]
 type Hasher = std::collections::hash_map::RandomState;
@@ -31,9 +31,22 @@ type Hasher = std::collections::hash_map::RandomState;
 #[cfg(any(tenure_loom, tenure_shuttle))]
 type Hasher = core::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher>;
 
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
+type Lock<T> = crate::lock::AdaptiveMutex<T>;
+// That lock has models of its own. Here any lock will do, and the model's is one step.
+#[cfg(any(tenure_loom, tenure_shuttle))]
+type Lock<T> = crate::sync::Mutex<T>;
+
 /// The table was closed.
 #[derive(Debug)]
 pub(super) struct Closed;
+
+/// Why a key was not made.
+#[derive(Debug)]
+pub(super) enum Unmade {
+    Closed,
+    TokensUsedUp,
+}
 
 /// What a look into the index found.
 type Found<T> = Result<T, Closed>;
@@ -43,15 +56,33 @@ pub(super) struct Index<K: LeaseKey, V: LeaseValue, C: Clock> {
     shards: Box<[Locked<K, V, C>]>,
 }
 
-type Locked<K, V, C> = CachePadded<Mutex<Shard<K, V, C>>>;
+type Locked<K, V, C> = CachePadded<Lock<Shard<K, V, C>>>;
 
 /// A part of the index.
 pub(super) struct Shard<K: LeaseKey, V: LeaseValue, C: Clock> {
     slots: HashTable<SlotRef<K, V, C>>,
-    annexes: HashMap<K, Annex<K, V, C>>,
+    annexes: Annexes<K, V, C>,
     /// No key made in this shard starts with a smaller token than the next one.
     floor: u64,
     closed: bool,
+}
+
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Shard<K, V, C> {
+    /// Makes room for one more slot. Hashes every key, which is foreign code and may panic: so into a
+    /// table beside, before anything is changed.
+    fn make_room(&mut self, hasher: &Hasher) {
+        if self.slots.len() < self.slots.capacity() {
+            return;
+        }
+        let mut larger = HashTable::with_capacity(self.slots.len().div_ceil(2) * 3 + 1);
+        for slot in &self.slots {
+            larger.insert_unique(hasher.hash_one(&slot.key), slot.clone(), |_| {
+                unreachable!("made with room for all")
+            });
+        }
+        // The old owners of the slots; each has another now.
+        self.slots = larger;
+    }
 }
 
 /// What replacing a slot came to.
@@ -65,9 +96,9 @@ pub(super) enum Replaced<K: LeaseKey, V: LeaseValue, C: Clock> {
 impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
     pub(super) fn new(shards: usize, floor: u64) -> Self {
         let shard = || {
-            CachePadded::new(Mutex::new(Shard {
+            CachePadded::new(Lock::new(Shard {
                 slots: HashTable::new(),
-                annexes: HashMap::new(),
+                annexes: Annexes::default(),
                 floor,
                 closed: false,
             }))
@@ -79,13 +110,14 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
     }
 
     #[inline]
-    fn place(&self, key: &K) -> (u64, &Mutex<Shard<K, V, C>>) {
+    fn place(&self, key: &K) -> (u64, &Lock<Shard<K, V, C>>) {
         let hash = self.hasher.hash_one(key);
         // The table takes its place from the low bits and its tag from the top seven.
         let at = (hash >> 32) as usize & (self.shards.len() - 1);
         (hash, &self.shards[at])
     }
 
+    #[inline]
     pub(super) fn find(&self, key: &K) -> Found<Option<SlotRef<K, V, C>>> {
         let (hash, shard) = self.place(key);
         let shard = shard.lock();
@@ -101,42 +133,57 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
         &self,
         key: &K,
         make: impl FnOnce(u64) -> Slot<K, V, C>,
-    ) -> Found<SlotRef<K, V, C>> {
+    ) -> Result<SlotRef<K, V, C>, Unmade> {
         let (hash, shard) = self.place(key);
         let mut shard = shard.lock();
         if shard.closed {
-            return Err(Closed);
+            return Err(Unmade::Closed);
         }
         if let Some(slot) = shard.slots.find(hash, |slot| slot.key == *key) {
             return Ok(slot.clone());
         }
-        let slot = Arc::new(make(shard.floor));
-        shard.slots.insert_unique(hash, slot.clone(), |slot| self.hasher.hash_one(&slot.key));
+        if shard.floor > LAST_BASE {
+            return Err(Unmade::TokensUsedUp);
+        }
+        shard.make_room(&self.hasher);
+        let slot = SlotRef::new(make(shard.floor));
+        shard.slots.insert_unique(hash, slot.clone(), |_| unreachable!("room was made"));
         Ok(slot)
     }
 
-    /// Moves the key from `old`, if its word is still `seen`, to `fresh`.
+    /// Moves the key from `old`, if its word is still `seen`, to `fresh`, whose deadline is that of
+    /// `session`, if it is in one.
     pub(super) fn replace(
         &self,
         old: &Slot<K, V, C>,
         seen: Word,
         fresh: Slot<K, V, C>,
+        session: Option<&Arc<Deadline>>,
     ) -> Replaced<K, V, C> {
         let (hash, shard) = self.place(&old.key);
+        // Cloned before, and dropped after, the lock.
+        let mut own = session.is_some().then(|| old.key.clone());
         let mut locked = shard.lock();
         let shard = &mut *locked;
-        let Some(place) = shard.slots.find_mut(hash, |slot| core::ptr::eq(&raw const **slot, old))
-        else {
-            // Not in the index, so its word is Gone.
+        // Foreign code (`Eq`) first: once the word is Gone, nothing here can panic.
+        let annex = match session {
+            Some(_) => shard.annexes.place_or(hash, &old.key, &mut own),
+            None => shard.annexes.place(hash, &old.key),
+        };
+        let place = shard.slots.find_mut(hash, |slot| slot.is(old));
+        // Not in the index, so its word is Gone; or not as it was seen.
+        let Some(place) = place.filter(|_| old.word.swap_if(seen, Word::GONE)) else {
+            // An annex that was made for the session stays, empty, to the next use of it.
+            drop(locked);
             return Replaced::No(fresh);
         };
-        if !old.word.swap_if(seen, Word::GONE) {
-            return Replaced::No(fresh);
-        }
-        if shard.annexes.contains_key(&old.key) {
+        if let Some(annex) = annex.and_then(|at| shard.annexes.at(at)) {
             fresh.set_annexed(true);
+            if let Some(session) = session {
+                annex.session = Some((fresh.token(fresh.word.load()), session.clone()));
+            }
         }
-        let fresh = Arc::new(fresh);
+        let fresh = SlotRef::new(fresh);
         let left = core::mem::replace(place, fresh.clone());
         drop(locked);
         // Outside the lock: this can be its last reference, and then drops values.
@@ -153,18 +200,18 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
         floor: u64,
     ) -> Option<Option<Annex<K, V, C>>> {
         let (hash, shard) = self.place(&old.key);
-        let mut shard = shard.lock();
-        let Ok(place) = shard.slots.find_entry(hash, |slot| core::ptr::eq(&raw const **slot, old))
-        else {
-            return None;
-        };
+        let mut locked = shard.lock();
+        let shard = &mut *locked;
+        // As in `replace`.
+        let annex = shard.annexes.place(hash, &old.key);
+        let place = shard.slots.find_entry(hash, |slot| slot.is(old)).ok()?;
         if !old.word.swap_if(seen, Word::GONE) {
             return None;
         }
         let (left, _) = place.remove();
         shard.floor = shard.floor.max(floor);
-        let annex = shard.annexes.remove_entry(&old.key);
-        drop(shard);
+        let annex = annex.and_then(|at| shard.annexes.take(at));
+        drop(locked);
         drop(left);
         Some(annex.map(|(_, annex)| annex))
     }
@@ -192,7 +239,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
         }
         // Foreign code (drops of keys and values), which may panic: after all is closed.
         drop(gone);
-        annexes.into_iter().flat_map(HashMap::into_values).collect()
+        annexes.into_iter().flat_map(Annexes::into_all).collect()
     }
 
     /// Works on the annex of `key`, with the shard locked: `work` calls nothing foreign, and gives out
@@ -211,22 +258,16 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
             return Err(Closed);
         }
         let Some(slot) = shard.slots.find(hash, |slot| slot.key == *key) else { return Ok(None) };
-        if !shard.annexes.contains_key(key)
-            && let Some(own) = own.take()
-        {
-            shard.annexes.insert(own, Annex::default());
-        }
-        let Some(annex) = shard.annexes.get_mut(key) else {
-            // Unless a key is not equal to its clone, which is a broken `Eq`.
-            return Ok(None);
-        };
+        // There, unless a key is not equal to its clone, which is a broken `Eq`.
+        let Some(at) = shard.annexes.place_or(hash, key, &mut own) else { return Ok(None) };
+        let Some(annex) = shard.annexes.at(at) else { return Ok(None) };
         // Before the work, which may publish a word whose end must find the annex.
         slot.set_annexed(true);
         let done = work(slot, annex);
         let mut left = None;
         if annex.is_empty() {
             slot.set_annexed(false);
-            left = shard.annexes.remove_entry(key);
+            left = shard.annexes.take(at);
         }
         drop(locked);
         drop((left, own));
@@ -249,17 +290,17 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
         token: FencingToken,
         read: impl FnOnce(&Note) -> R,
     ) -> Option<R> {
-        let (_, shard) = self.place(key);
+        let (hash, shard) = self.place(key);
         let shard = shard.lock();
-        let (of, note) = shard.annexes.get(key)?.note.as_ref()?;
+        let (of, note) = shard.annexes.get(hash, key)?.note.as_ref()?;
         (*of == token).then(|| read(note))
     }
 
     /// The session of the grant with `token`, if it has one.
     pub(super) fn session(&self, key: &K, token: FencingToken) -> Option<Arc<Deadline>> {
-        let (_, shard) = self.place(key);
+        let (hash, shard) = self.place(key);
         let shard = shard.lock();
-        let (of, session) = shard.annexes.get(key)?.session.as_ref()?;
+        let (of, session) = shard.annexes.get(hash, key)?.session.as_ref()?;
         (*of == token).then(|| session.clone())
     }
 

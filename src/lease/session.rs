@@ -14,7 +14,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::core::Core;
+use super::core::{Core, Moved};
 use super::error::{AcquireError, Lost, RenewError};
 use super::guard::OwnedLease;
 use super::slot::{Slot, SlotRef};
@@ -29,21 +29,24 @@ use crate::sync::{Arc, Mutex};
 /// No tick is as great.
 const CLOSED: u64 = u64::MAX;
 
-/// The word of a session.
+/// The word of a session. Nothing is published through it: what a lease did is published by the lease's
+/// own word, whose end is an exchange. So all here is Relaxed: that an exchange acts on the newest word,
+/// and that nobody sees a word and later an older one, is all that is asked of it.
 #[derive(Debug)]
 pub(super) struct Deadline(AtomicU64);
 
 impl Deadline {
     /// The deadline; `None` if the session is closed.
     fn get(&self) -> Option<u64> {
-        // ORDERING: Acquire: pairs with the Release in `swap_if`: who sees a renewal sees what its
-        // maker did before.
-        Some(self.0.load(Ordering::Acquire)).filter(|tick| *tick != CLOSED)
+        // ORDERING: Relaxed: an old word is compared in `swap_if`, or found past by the clock. A close
+        // that has returned is no old word for anybody: it ended every lease by its own word, and a lease
+        // that was not on its list yet asks here after it took the list's lock.
+        Some(self.0.load(Ordering::Relaxed)).filter(|tick| *tick != CLOSED)
     }
 
     fn swap_if(&self, seen: u64, next: u64) -> bool {
-        // ORDERING: AcqRel: pairs with itself and with `get`; a failure reads nothing.
-        self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // ORDERING: Relaxed: it acts on the newest word; see the type.
+        self.0.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the session is over; it is closed if its deadline has passed, for its holder (at the
@@ -179,30 +182,21 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Session<K, V, C> {
             if self.deadline.is_over(&core.ticks, true) {
                 return Err(AcquireError::SessionEnded);
             }
-            if word.epoch() >= core.epoch_limit || !(word.is_clean() || Slot::<K, V, C>::PURE) {
-                let base = slot.base.saturating_add(word.epoch());
-                let _ = core.move_to(&slot, word, Word::free(), base, None);
-                continue;
-            }
-            let next = word.granted(TICK_SESSION);
-            let token = slot.token(next);
-            let granted = core.index.annexed(&slot.key, |now, annex| {
-                if !core::ptr::eq(&raw const **now, &raw const *slot) {
-                    return false;
+            let here =
+                word.epoch() < core.epoch_limit && (word.is_clean() || Slot::<K, V, C>::PURE);
+            let granted = if here {
+                self.grant_in_place(&slot, word).map(|next| (slot, next))
+            } else {
+                let (base, epoch) = core.next_elsewhere(&slot, word.epoch())?;
+                let next = Word::held(epoch, TICK_SESSION);
+                match core.move_to(&slot, word, next, base, None, Some(&self.deadline)) {
+                    Moved::To(fresh, next) => Some((fresh, next)),
+                    Moved::Not | Moved::VersionChanged => None,
                 }
-                // Before the word names it: who reads the mark finds the session.
-                let before = annex.session.replace((token, self.deadline.clone()));
-                let granted = slot.word.swap_if(word, next);
-                if !granted {
-                    // Another session may have been granted the key since we looked.
-                    annex.session = before;
-                }
-                granted
-            });
-            if !matches!(granted, Ok(Some(true))) {
-                continue;
-            }
+            };
+            let Some((slot, next)) = granted else { continue };
             core.announce(&slot, next, None);
+            let token = slot.token(next);
             let lease = OwnedLease::new(slot.clone(), Term::new(&slot, next, None));
             self.remember(slot, token);
             if self.deadline.get().is_none() {
@@ -213,6 +207,26 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Session<K, V, C> {
             }
             return Ok(lease);
         }
+    }
+
+    /// Grants the key where it is, if its word is still `seen`. Gives the word of the grant.
+    fn grant_in_place(&self, slot: &SlotRef<K, V, C>, seen: Word) -> Option<Word> {
+        let next = seen.granted(TICK_SESSION);
+        let granted = self.core.index.annexed(&slot.key, |now, annex| {
+            if !now.is(slot) {
+                return false;
+            }
+            // Before the word names it: who reads the mark finds the session.
+            let session = Some((slot.token(next), self.deadline.clone()));
+            let before = core::mem::replace(&mut annex.session, session);
+            let granted = slot.word.swap_if(seen, next);
+            if !granted {
+                // Another session may have been granted the key since we looked.
+                annex.session = before;
+            }
+            granted
+        });
+        matches!(granted, Ok(Some(true))).then_some(next)
     }
 
     fn remember(&self, slot: SlotRef<K, V, C>, token: FencingToken) {
@@ -272,8 +286,8 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Session<K, V, C> {
     }
 
     fn end_all(&self) {
-        // ORDERING: AcqRel: pairs with `get` and `swap_if`.
-        self.deadline.0.swap(CLOSED, Ordering::AcqRel);
+        // ORDERING: Relaxed: the list's lock, next, passes it on to leases that come later; see `get`.
+        self.deadline.0.swap(CLOSED, Ordering::Relaxed);
         let leases = core::mem::take(&mut *self.leases.lock());
         for (slot, token) in leases {
             let mut slot = slot;

@@ -5,10 +5,10 @@ use core::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use super::core::{Core, Standing};
+use super::core::{Core, Standing, superseded};
 use super::error::{AcquireError, InsertError, Release, RemoveError, ResumeError, Revocation};
 use super::event::{Events, LeaseEvent, LeaseEventKind, Sink};
-use super::index::Index;
+use super::index::{Index, Unmade};
 use super::keeper::Keeper;
 use super::request::LeaseRequest;
 use super::slot::{Slot, SlotRef};
@@ -240,12 +240,12 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
         let mut left = Some((value, own));
         let slot = self.core.index.find_or_insert(key, |base| {
             let Some((value, key)) = left.take() else { unreachable!("called once") };
-            Slot::new(self.core.clone(), key, base, Word::free(), value, 0)
+            Slot::new(self.core.clone(), key, base, Word::free(0), value, 0)
         });
-        match slot {
-            Ok(slot) => Ok(slot),
-            Err(_) => Err(AcquireError::Closed),
-        }
+        slot.map_err(|why| match why {
+            Unmade::Closed => AcquireError::Closed,
+            Unmade::TokensUsedUp => AcquireError::TokensUsedUp,
+        })
     }
 
     /// A handle of `key`, if it is there.
@@ -264,13 +264,16 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
         let mut left = Some((value, own));
         let made = self.core.index.find_or_insert(&key, |base| {
             let Some((value, key)) = left.take() else { unreachable!("called once") };
-            Slot::new(self.core.clone(), key, base, Word::free(), value, 0)
+            Slot::new(self.core.clone(), key, base, Word::free(0), value, 0)
         });
         match (made, left) {
             (Ok(slot), None) => Ok(LeaseHandle::new(slot)),
             (Ok(_), Some((value, own))) => Err(InsertError::Exists(own, value)),
-            (Err(_), Some((value, own))) => Err(InsertError::Closed(own, value)),
-            (Err(_), None) => unreachable!("a closed table makes no slot"),
+            (Err(Unmade::Closed), Some((value, own))) => Err(InsertError::Closed(own, value)),
+            (Err(Unmade::TokensUsedUp), Some((value, own))) => {
+                Err(InsertError::TokensUsedUp(own, value))
+            }
+            (Err(_), None) => unreachable!("no slot was made"),
         }
     }
 
@@ -290,8 +293,9 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
     {
         let request = request.into();
         let slot = self.slot_or(key, V::default)?;
-        let mut granted = self.core.acquire(&slot, request)?;
-        let slot = granted.moved.take().unwrap_or(slot);
+        let mut moved = None;
+        let granted = self.core.acquire(&slot, request, &mut moved)?;
+        let slot = moved.unwrap_or(slot);
         let term = Term::of(&slot, granted);
         Ok(OwnedLease::new(slot, term))
     }
@@ -405,7 +409,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
         slot: &Slot<K, V, C>,
         word: Word,
     ) -> (LeaseState, Option<FencingToken>, Duration, Option<Label>) {
-        let token = FencingToken::new(slot.base.saturating_add(word.epoch()));
+        let token = slot.latest(word);
         let state = match word.state() {
             State::Held => LeaseState::Held,
             State::Pending => LeaseState::HandedOff,
@@ -446,7 +450,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
                 continue;
             }
             let Some(epoch) = slot.epoch_of(token).filter(|epoch| *epoch == word.epoch()) else {
-                return Release::Lost(Lost::Superseded { by: slot.token(word) });
+                return Release::Lost(superseded(&slot, word));
             };
             return self.core.release(
                 &slot,
@@ -472,7 +476,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
                 continue;
             }
             let Some(epoch) = slot.epoch_of(token) else {
-                return Err(super::Lost::Superseded { by: slot.token(word) }.into());
+                return Err(superseded(&slot, word).into());
             };
             if epoch > word.epoch() {
                 return Err(ResumeError::NoSuchGrant);
@@ -514,9 +518,9 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseTable<K, V, C> {
                 }
                 State::Free => {}
             }
-            let latest = slot.base.saturating_add(word.epoch());
-            if let Some(annex) = self.core.index.remove(&slot, word, latest) {
-                let token = FencingToken::new(latest);
+            let token = slot.latest(word);
+            let floor = token.map_or(slot.base, FencingToken::number);
+            if let Some(annex) = self.core.index.remove(&slot, word, floor) {
                 if let Some(annex) = annex {
                     self.core.removed(annex, &AcquireError::NoSuchKey);
                 }

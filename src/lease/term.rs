@@ -36,6 +36,14 @@ pub(super) struct Term<V> {
 pub(super) struct Published<K: LeaseKey, V: LeaseValue, C: Clock> {
     /// The slot that the key moved to.
     pub(super) moved: Option<SlotRef<K, V, C>>,
+    /// The value before the last one, to be dropped when everything is settled and told: its drop is
+    /// foreign code.
+    pub(super) displaced: Option<V>,
+}
+
+impl<K: LeaseKey, V: LeaseValue, C: Clock> Published<K, V, C> {
+    /// In the slot, with no value displaced.
+    const HERE: Self = Self { moved: None, displaced: None };
 }
 
 impl<V: LeaseValue> Term<V> {
@@ -51,8 +59,7 @@ impl<V: LeaseValue> Term<V> {
             Some((value, version)) => (Some(value), version, true),
             // A value without bytes is never published.
             None if Slot::<K, V, C>::PURE => (None, 0, false),
-            // SAFETY: this is the guard of the term that `word` grants in this slot.
-            None => (None, unsafe { slot.version(at) }, false),
+            None => (None, slot.version(at), false),
         };
         Self {
             epoch: word.epoch(),
@@ -73,6 +80,10 @@ impl<V: LeaseValue> Term<V> {
 
     pub(super) fn version(&self) -> u64 {
         self.version
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// The draft, or else the value.
@@ -220,22 +231,22 @@ impl<V: LeaseValue> Term<V> {
             };
             if Slot::<K, V, C>::PURE || self.draft.is_none() {
                 match then {
-                    Then::Keep => return Ok(Published { moved: None }),
+                    Then::Keep => return Ok(Published::HERE),
                     Then::Release => {
                         if slot.word.swap_if(word, word.over(self.how_released())) {
-                            return Ok(Published { moved: None });
+                            return Ok(Published::HERE);
                         }
                         continue;
                     }
                 }
             }
-            let spare = 1 - self.at;
-            if self.sharing || !slot.is_unpinned(spare) {
+            let spare = if self.sharing { None } else { slot.spare(1 - self.at) };
+            let Some(spare) = spare else {
                 match self.publish_elsewhere(slot, then)? {
                     Some(done) => return Ok(done),
                     None => continue,
                 }
-            }
+            };
             let Some(value) = self.draft.take() else { continue };
             // SAFETY: this term is alone with its epoch (not sharing) and open; `spare` is not the
             // entry it read or published last, and nobody has it pinned.
@@ -246,11 +257,9 @@ impl<V: LeaseValue> Term<V> {
                     Then::Release => word.published().over(Ended::Released),
                 };
                 if slot.word.swap_if(word, next) {
-                    self.at = spare;
+                    self.at = 1 - self.at;
                     self.version += 1;
-                    // Foreign code: the value before the last, dropped with everything settled.
-                    drop(old);
-                    return Ok(Published { moved: None });
+                    return Ok(Published { moved: None, displaced: old });
                 }
                 // The word and the clock again: a renewal by the session or by the token moved it.
                 match core.standing(slot, self.epoch) {
@@ -286,17 +295,17 @@ impl<V: LeaseValue> Term<V> {
             return Err(Refusal::VersionChanged);
         }
         let Some(value) = self.draft.take() else { return Ok(None) };
+        // The same grant, so base and epoch are the same.
         let next = match then {
-            Then::Keep => Word::held(word.tick()),
-            Then::Release => Word::free(),
+            Then::Keep => Word::held(self.epoch, word.tick()),
+            Then::Release => Word::free(self.epoch),
         };
-        let base = self.token(slot).number();
         let version = self.version + 1;
-        let fresh = Slot::new(slot.core.clone(), slot.key.clone(), base, next, value, version);
-        match core.index.replace(slot, word, fresh) {
+        let fresh = Slot::new(slot.core.clone(), slot.key.clone(), slot.base, next, value, version);
+        match core.index.replace(slot, word, fresh, None) {
             Replaced::Yes(fresh) => {
                 self.version = version;
-                Ok(Some(Published { moved: Some(fresh) }))
+                Ok(Some(Published { moved: Some(fresh), displaced: None }))
             }
             Replaced::No(fresh) => {
                 self.draft = Some(fresh.into_value());
@@ -305,10 +314,11 @@ impl<V: LeaseValue> Term<V> {
         }
     }
 
-    /// The term goes on in the slot that its own publication or hand-off made.
-    pub(super) fn moved_here(&mut self) {
-        self.epoch = 0;
-        self.at = 0;
+    /// The term goes on in the slot that its own publication or hand-off made, with `epoch`.
+    pub(super) fn moved_here(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        // The index is the low bit of the version.
+        self.at = (self.version & 1) as usize;
         self.sharing = false;
         self.copy = None;
     }
@@ -362,11 +372,12 @@ impl<V: LeaseValue> Term<V> {
                 continue;
             }
             // The epochs are used up, or another guard may still use this slot's entries.
-            let base = slot.base.saturating_add(word.epoch() + 1);
-            match core.move_to(slot, word, Word::pending(until), base, Some(self.version)) {
-                Moved::To(fresh) => {
+            let (base, epoch) = core.next_elsewhere(slot, word.epoch())?;
+            let next = Word::pending(epoch, until);
+            match core.move_to(slot, word, next, base, Some(self.version), None) {
+                Moved::To(fresh, _) => {
                     core.settled(slot, slot.token(word), LeaseEventKind::HandedOff, None);
-                    self.moved_here();
+                    self.moved_here(epoch);
                     return Ok(Some(fresh));
                 }
                 Moved::VersionChanged => return Err(RenewError::VersionChanged),
@@ -439,10 +450,7 @@ impl<V: LeaseValue> Term<V> {
     }
 
     /// The term of a fresh grant.
-    pub(super) fn of<K: LeaseKey, C: Clock>(
-        slot: &Slot<K, V, C>,
-        granted: Granted<K, V, C>,
-    ) -> Self {
+    pub(super) fn of<K: LeaseKey, C: Clock>(slot: &Slot<K, V, C>, granted: Granted<V>) -> Self {
         Self::new(slot, granted.word, granted.sharing)
     }
 }

@@ -5,7 +5,15 @@
 //!
 //! Most looks at the clock are far from any deadline. They read the coarse clock (6 ns, a few
 //! milliseconds late); only a look within the coarse clock's lag of the deadline reads the precise
-//! one (25–40 ns). The answer is always the one that the precise clock would have given.
+//! one (25–40 ns). The answer is always the one that the precise clock would have given, as long as
+//! the coarse clock lags no more than it [says](Clock::coarse_lag).
+//!
+//! It can: a hypervisor that holds up the processor which ticks leaves the others with an old coarse
+//! time. Even so no lease is believed in by its holder after others found it over. Both sides ask the
+//! *same* coarse clock whether the precise one has to be read; it never goes back; so once a contender
+//! was sent to the precise clock, so is every holder who asks later. What such a lag does cost: a lease
+//! that nobody wants may be used longer, a contender waits longer, and a lease that started on the
+//! coarse clock (one of more than 64 lags) ends earlier by what the lag exceeds its bound.
 
 use core::time::Duration;
 
@@ -102,6 +110,12 @@ impl<C: Clock> Ticks<C> {
         Timestamp::from_nanos(self.origin.saturating_add(deadline.saturating_mul(TICK_NANOS)))
     }
 
+    /// When to look at `tick` again: then, or in a tick, if it is past and was found not to be.
+    pub(super) fn look_at(&self, tick: u64) -> Timestamp {
+        let (at, now) = (self.moment(tick), self.clock.now());
+        if at > now { at } else { now.saturating_add(Duration::from_nanos(TICK_NANOS)) }
+    }
+
     /// How long a contender has to wait before it may take over from a holder until `deadline`; at
     /// least one tick.
     pub(super) fn retry_after(&self, deadline: u64) -> Duration {
@@ -153,6 +167,59 @@ mod tests {
             }
             manual.advance(Duration::from_micros(333));
         }
+    }
+
+    /// A clock that says it lags 4 ms behind and, for as long as a test likes, stands still.
+    #[derive(Clone, Debug)]
+    struct Stuck {
+        precise: ManualClock,
+        coarse: ManualClock,
+    }
+
+    impl Clock for Stuck {
+        fn now(&self) -> Timestamp {
+            self.precise.now()
+        }
+        fn coarse(&self) -> Timestamp {
+            self.coarse.now()
+        }
+        fn coarse_lag(&self) -> Duration {
+            Duration::from_millis(4)
+        }
+        fn real_time_until(&self, _: Timestamp) -> Option<Duration> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_coarse_clock_that_stands_still_makes_nobody_believe_in_a_lease_that_another_may_take() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        for _ in 0..2_000 {
+            let clock = Stuck { precise: ManualClock::new(), coarse: ManualClock::new() };
+            let ticks = Ticks::new(clock.clone());
+            let deadline = rng.u64(1..80);
+            let mut over = false;
+            for _ in 0..40 {
+                clock.precise.advance(Duration::from_micros(rng.u64(0..5_000)));
+                if rng.u8(0..6) == 0 {
+                    clock.coarse.advance_to(clock.precise.now());
+                }
+                over |= ticks.is_after(deadline);
+                assert!(!(over && ticks.is_before(deadline)), "{clock:?} {deadline}");
+            }
+            clock.coarse.advance_to(clock.precise.now());
+            assert_eq!(ticks.is_after(deadline), ticks.now() > deadline);
+            assert_eq!(ticks.is_before(deadline), ticks.now() < deadline);
+        }
+    }
+
+    #[test]
+    fn who_looks_in_vain_looks_again_later_and_not_at_once() {
+        let manual = ManualClock::new();
+        let ticks = Ticks::new(manual.clone());
+        assert_eq!(ticks.look_at(7), ticks.moment(7));
+        manual.advance(Duration::from_millis(9));
+        assert!(ticks.look_at(7) > manual.now());
     }
 
     #[test]

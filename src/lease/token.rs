@@ -3,6 +3,9 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
+/// The last number that a slot's epochs can be counted from. Beyond it a key has no token left.
+pub(super) const LAST_BASE: u64 = u64::MAX - super::word::EPOCH_MAX;
+
 /// The number of a grant: greater than that of every earlier grant on its key.
 ///
 /// A token is the *identity* of a lease: whoever shows the greatest token on a key is its owner, and
@@ -11,7 +14,9 @@ use core::num::NonZeroU64;
 /// renewed or checkpointed, and grows with each acquisition, takeover and transfer, also after the
 /// key was removed and made again.
 ///
-/// Tokens of different keys have nothing to do with each other.
+/// Tokens of different keys have nothing to do with each other. There are 2⁶⁴ of them; a key that
+/// comes to the end (by a [floor](super::LeaseTableBuilder::floor) set there) is granted no more:
+/// [`AcquireError::TokensUsedUp`](super::AcquireError::TokensUsedUp).
 ///
 /// ```
 /// use tenure::lease::FencingToken;
@@ -34,11 +39,11 @@ impl FencingToken {
         }
     }
 
-    /// The token of `epoch` in a slot that starts at `base`. Only grants have one, and the first
-    /// grant of a key has the number `floor + 1`, so it is never zero; one stands for it anyway.
+    /// The token of `epoch` in a slot that starts at `base`, which is no greater than [`LAST_BASE`], so
+    /// that the sum is in range. Epoch 0 is no grant's, so it is not zero; one stands for it anyway.
     #[inline]
     pub(crate) const fn of(base: u64, epoch: u64) -> Self {
-        match NonZeroU64::new(base.saturating_add(epoch)) {
+        match NonZeroU64::new(base.wrapping_add(epoch)) {
             Some(number) => Self(number),
             None => Self(NonZeroU64::MIN),
         }

@@ -22,7 +22,7 @@ use super::guard::OwnedLease;
 use super::index::Closed;
 use super::keeper::Keeper;
 use super::request::LeaseRequest;
-use super::slot::{ANNEXED, SlotRef};
+use super::slot::SlotRef;
 use super::term::Term;
 use super::word::State;
 use super::{LeaseKey, LeaseValue};
@@ -63,10 +63,11 @@ pub(super) fn acquire_in_turn<K: LeaseKey, V: LeaseValue, C: Clock>(
 ) -> Acquiring<K, V, C> {
     let core = &slot.core;
     let asked = core.ticks.clock().now();
-    if slot.flags() & ANNEXED == 0 || !is_awaited(core, &slot.key) {
-        match core.acquire(slot, request.clone()) {
-            Ok(mut granted) => {
-                let slot = granted.moved.take().unwrap_or_else(|| slot.clone());
+    if !slot.is_annexed() || !is_awaited(core, &slot.key) {
+        let mut moved = None;
+        match core.acquire(slot, request.clone(), &mut moved) {
+            Ok(granted) => {
+                let slot = moved.unwrap_or_else(|| slot.clone());
                 let term = Term::of(&slot, granted);
                 return ready(OwnedLease::new(slot, term));
             }
@@ -187,17 +188,18 @@ fn grant_to<K: LeaseKey, V: LeaseValue, C: Clock>(
     let timer = waiter.timer;
     // Foreign code (a value's clone, when the key moves), on the thread of somebody else: its panic is
     // the waiter's.
-    let granted = contained(|| core.acquire(slot, waiter.request.clone()));
+    let mut moved = None;
+    let granted = contained(|| core.acquire(slot, waiter.request.clone(), &mut moved));
     match granted.unwrap_or(Err(AcquireError::ValuePanicked)) {
         // Its time was up while it was out of line, and the keeper did not find it there.
         Err(held @ AcquireError::Held { .. }) if core.ticks.clock().now() >= waiter.until => {
             waiter.refuse(held);
         }
-        Ok(mut granted) => {
+        Ok(granted) => {
             if let Some(timer) = timer {
                 core.keeper.cancel(timer);
             }
-            let slot = granted.moved.take().unwrap_or_else(|| slot.clone());
+            let slot = moved.unwrap_or_else(|| slot.clone());
             let term = Term::of(&slot, granted);
             // Foreign code: the waiter's callbacks may run here. The word is settled, no lock is
             // held. If nobody is there any more the lease comes back and is dropped, which serves
@@ -246,7 +248,7 @@ fn look_again<K: LeaseKey, V: LeaseValue, C: Clock>(
         serve(&later, &key);
     });
     // Others may take over when now > until: a tick later.
-    let at = core.ticks.moment(until.saturating_add(1));
+    let at = core.ticks.look_at(until.saturating_add(1));
     if Keeper::at(core, &core.keeper, at, job).is_err() {
         // The table is closed, or there is no thread to wait with: nobody would wake them.
         let queue = core.index.annexed(&slot.key, |_, annex| core::mem::take(&mut annex.queue));

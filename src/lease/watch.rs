@@ -2,7 +2,7 @@
 
 use core::convert::Infallible;
 
-use super::core::{Core, lost_by};
+use super::core::{Core, lost_by, superseded};
 use super::error::Lost;
 use super::keeper::Keeper;
 use super::slot::Slot;
@@ -49,7 +49,7 @@ fn look<K: LeaseKey, V: LeaseValue, C: Clock>(
                     let _ = core.end_late(&slot, word);
                     continue;
                 }
-                let at = core.ticks.moment(core.deadline_of(&slot, word));
+                let at = core.ticks.look_at(core.deadline_of(&slot, word));
                 let (later, key) = (Arc::clone(core), key.clone());
                 // Without a keeper they are told by whoever ends the term.
                 let _ =
@@ -57,7 +57,7 @@ fn look<K: LeaseKey, V: LeaseValue, C: Clock>(
                 return;
             }
             State::Free if slot.epoch_of(token) == Some(word.epoch()) => lost_by(word.ended()),
-            State::Free | State::Held | State::Pending => Lost::Superseded { by: slot.token(word) },
+            State::Free | State::Held | State::Pending => superseded(&slot, word),
         };
         let watchers = core.index.annexed(key, |_, annex| annex.take_watchers(token));
         for (_, watcher) in watchers.ok().flatten().unwrap_or_default() {

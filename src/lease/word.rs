@@ -31,7 +31,8 @@ const STATE_SHIFT: u32 = INDEX_SHIFT + 1;
 const STATE_MASK: u64 = 0b11 << STATE_SHIFT;
 const EPOCH_SHIFT: u32 = STATE_SHIFT + 2;
 
-/// The last epoch a word can hold. A grant beyond it moves the key to a fresh slot.
+/// The last epoch a word can hold. A grant beyond it moves the key to a fresh slot. Epoch 0 is no
+/// grant's.
 pub(super) const EPOCH_MAX: u64 = (1 << EPOCH_BITS) - 1;
 
 /// The last tick that is a deadline.
@@ -81,19 +82,24 @@ impl Word {
         Self(epoch << EPOCH_SHIFT | (state as u64) << STATE_SHIFT | index << INDEX_SHIFT | tick)
     }
 
-    /// Free from the beginning, or since its only owner released it.
-    pub(super) const fn free() -> Self {
-        Self::build(0, State::Free, 0, Ended::Released as u64)
+    /// Free, and clean. Epoch 0: from the beginning; no grant has it.
+    pub(super) const fn free(epoch: u64) -> Self {
+        Self::build(epoch, State::Free, 0, Ended::Released as u64)
     }
 
-    /// The first grant of a fresh slot.
-    pub(super) const fn held(until: u64) -> Self {
-        Self::build(0, State::Held, 0, until)
+    /// A grant in a fresh slot.
+    pub(super) const fn held(epoch: u64, until: u64) -> Self {
+        Self::build(epoch, State::Held, 0, until)
     }
 
-    /// The first grant of a fresh slot, to be accepted.
-    pub(super) const fn pending(until: u64) -> Self {
-        Self::build(0, State::Pending, 0, until)
+    /// A grant in a fresh slot, to be accepted.
+    pub(super) const fn pending(epoch: u64, until: u64) -> Self {
+        Self::build(epoch, State::Pending, 0, until)
+    }
+
+    /// The same, naming the entry that a value of `version` belongs in.
+    pub(super) const fn indexed_by(self, version: u64) -> Self {
+        Self(self.0 & !INDEX_BIT | (version & 1) << INDEX_SHIFT)
     }
 
     #[inline]
@@ -300,8 +306,9 @@ mod tests {
 
     #[test]
     fn words_print_names() {
-        assert_eq!(format!("{:?}", Word::held(7)), "Held(0 #0, until 7)");
-        assert_eq!(format!("{:?}", Word::free()), "Free(0 #0, Released)");
+        assert_eq!(format!("{:?}", Word::held(1, 7)), "Held(1 #0, until 7)");
+        assert_eq!(format!("{:?}", Word::held(1, 7).indexed_by(5)), "Held(1 #1, until 7)");
+        assert_eq!(format!("{:?}", Word::free(0)), "Free(0 #0, Released)");
         assert_eq!(format!("{:?}", Word::GONE), "Gone");
     }
 }

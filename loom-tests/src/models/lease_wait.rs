@@ -158,6 +158,32 @@ models! { "lease_wait";
         assert_eq!(renewed, lease.is_valid());
     }
 
+    /// Two sessions want one key: the lease is in the session that got it, and the other's end is
+    /// nothing to it.
+    session_x_session_for_one_key [bound: 2] {
+        let Rig { table, .. } = rig::<()>();
+        let contend = || {
+            let (session, handle) = (table.session(TTL).unwrap(), table.handle(&0).unwrap());
+            thread::spawn(move || {
+                let lease = session.try_acquire(&handle).ok();
+                (session, lease)
+            })
+        };
+        let (first, second) = (contend(), contend());
+        let ends = [first.join().unwrap(), second.join().unwrap()];
+        let mut won = None;
+        for (session, lease) in ends {
+            match lease {
+                Some(lease) => assert!(won.replace((session, lease)).is_none()),
+                None => session.close(),
+            }
+        }
+        let (session, lease) = won.expect("one of them");
+        assert!(lease.is_valid());
+        session.close();
+        assert!(!lease.is_valid());
+    }
+
     /// A lease taken while its session closes does not outlive it.
     session_close_x_acquire [bound: 3] {
         let Rig { table, clock } = rig::<()>();
