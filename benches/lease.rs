@@ -8,7 +8,7 @@ mod lease_peers;
 
 use std::cell::LazyCell;
 use std::hint::black_box;
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -201,7 +201,7 @@ fn walk(keys: u64, threads: u64, thread: u64) -> Walk {
 fn disjoint(c: &mut Criterion) {
     for keys in [1_000, 1_000_000] {
         let mut group = c.benchmark_group(format!("lease: cycle on {keys} keys, disjoint"));
-        group.sample_size(20);
+        group.sample_size(10);
         for threads in [1, 2, 4] {
             group.throughput(Throughput::Elements(threads));
             // Made when first asked for: a filtered run makes nothing else.
@@ -220,14 +220,22 @@ fn disjoint(c: &mut Criterion) {
                     .0
                 })
             });
+            // Each thread's own, made once.
+            let handles = LazyCell::new(|| {
+                let part = keys / threads;
+                let of = |thread| (0..part).map(move |key| thread * part + key);
+                (0..threads)
+                    .map(|thread| {
+                        Mutex::new(of(thread).map(|key| table.handle(&key).unwrap()).collect())
+                    })
+                    .collect::<Vec<Mutex<Vec<_>>>>()
+            });
             group.bench_function(BenchmarkId::new("tenure_handles", threads), |b| {
-                let table: &Table = &table;
+                let handles = &*handles;
                 b.iter_custom(|iters| {
                     together(threads, iters, |thread| {
                         let part = keys / threads;
-                        let handles: Vec<_> = (0..part)
-                            .map(|key| table.handle(&(thread * part + key)).unwrap())
-                            .collect();
+                        let handles = handles[thread as usize].lock().unwrap();
                         let mut walk = walk(keys, threads, thread);
                         move || {
                             let at = (walk.next() - thread * part) as usize;
@@ -239,6 +247,7 @@ fn disjoint(c: &mut Criterion) {
                     .0
                 })
             });
+            drop(handles);
             drop(table);
             for (name, new) in peers(keys) {
                 let peer = LazyCell::new(new);
@@ -266,7 +275,7 @@ fn disjoint(c: &mut Criterion) {
 fn contended(c: &mut Criterion) {
     let mut group = c.benchmark_group("lease: one key contended, a grant");
     group.sample_size(20);
-    for threads in [2, 4] {
+    for threads in [1, 2, 4] {
         let table = table(1);
         let a_grant = |(time, won): (Duration, u64), iters: u64| {
             time.mul_f64(iters as f64 / won.max(1) as f64)

@@ -206,6 +206,11 @@ fn a_refused_handle_lets_go_of_the_memory_that_its_key_left() {
     assert_eq!(alive.load(Ordering::Relaxed), 1);
     drop(held);
     assert!(handle.try_acquire(ms(5)).is_ok());
+    // The same of one that waits for its turn.
+    let late = table.try_acquire(&0, ms(5)).expect("free").into_token();
+    clock.advance(ms(10));
+    assert!(handle.acquire(ms(50)).expect("late").token() > late);
+    assert_eq!(alive.load(Ordering::Relaxed), 1);
 }
 
 // ---- foreign code that panics ----
@@ -397,7 +402,7 @@ fn cpu() -> Duration {
 fn blocked_acquirers_burn_no_processor() {
     const WAITERS: usize = 4;
     let table: Arc<LeaseTable<u8, u64>> = Arc::new(LeaseTable::new());
-    let held = table.try_acquire(&0, Duration::from_secs(600)).expect("free");
+    let held = table.try_acquire(&0, Duration::from_secs(50)).expect("free");
     let start = Arc::new(std::sync::Barrier::new(WAITERS + 1));
     let waiters: Vec<_> = (0..WAITERS)
         .map(|_| {
@@ -405,7 +410,7 @@ fn blocked_acquirers_burn_no_processor() {
             std::thread::spawn(move || {
                 start.wait();
                 let before = cpu();
-                let lease = table.acquire(&0, Duration::from_secs(600)).expect("in turn");
+                let lease = table.acquire(&0, Duration::from_secs(50)).expect("in turn");
                 let burnt = cpu() - before;
                 drop(lease);
                 burnt

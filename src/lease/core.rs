@@ -94,7 +94,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
 
     /// Grants the key of `slot`, or says who has it. `moved`: the key's slot, if it was found to be
     /// another; the grant is in that one then.
-    #[inline]
+    #[inline(always)]
     pub(super) fn acquire(
         &self,
         slot: &Slot<K, V, C>,

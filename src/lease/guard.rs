@@ -31,7 +31,9 @@ use crate::promise::Eventual;
 ///
 /// Dropping the guard discards the draft and releases the key by its token; it never blocks and never
 /// panics (but for a panic in the value's own `Drop`). A guard that is forgotten holds the key until
-/// its deadline.
+/// its deadline, and has its handle keep the memory of every place that the key moves from (by a late
+/// owner's takeover, mostly) until the handle is dropped. An [`OwnedLease`] that is forgotten keeps its
+/// one place for ever.
 #[must_use = "dropping a lease releases it"]
 pub struct Lease<'h, K: LeaseKey, V: LeaseValue, C: Clock = MonotonicClock> {
     term: Term<V>,
@@ -52,7 +54,7 @@ pub struct OwnedLease<K: LeaseKey, V: LeaseValue, C: Clock = MonotonicClock> {
 
 impl<'h, K: LeaseKey, V: LeaseValue, C: Clock> Lease<'h, K, V, C> {
     /// A guard for a term in the slot at `at`, which is among the handle's.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(
         handle: &'h LeaseHandle<K, V, C>,
         lent: Lent<'h, K, V, C>,
@@ -83,6 +85,10 @@ impl<'h, K: LeaseKey, V: LeaseValue, C: Clock> Lease<'h, K, V, C> {
 impl<K: LeaseKey, V: LeaseValue, C: Clock> OwnedLease<K, V, C> {
     pub(super) fn new(slot: SlotRef<K, V, C>, term: Term<V>) -> Self {
         Self { term, slot }
+    }
+
+    pub(super) fn slot_ref(&self) -> &SlotRef<K, V, C> {
+        &self.slot
     }
 
     #[inline]
@@ -181,7 +187,7 @@ macro_rules! guard {
             /// # Errors
             ///
             /// The key's value is what it was; the error has the draft, and says why.
-            #[inline]
+            #[inline(always)]
             pub fn commit(mut self) -> Result<(), CommitError<V>> {
                 match self.publish(Then::Release) {
                     Ok(()) => Ok(()),
@@ -195,14 +201,16 @@ macro_rules! guard {
                 }
             }
 
-            #[inline]
+            #[inline(always)]
             fn publish(&mut self, then: Then) -> Result<(), Refusal> {
                 // Detached from `self` for the call: the term changes, the slot stays.
                 let at = NonNull::from(self.slot());
                 // SAFETY: kept alive by this guard, which is borrowed for the whole call and changes its
                 // slot only after the last use.
                 let slot = unsafe { at.as_ref() };
-                let Published { moved, displaced } = self.term.publish(slot, then)?;
+                let mut left = Published::NOTHING;
+                self.term.publish(slot, then, &mut left)?;
+                let Published { moved, displaced } = left;
                 if let Some(fresh) = moved
                     && then == Then::Keep
                 {

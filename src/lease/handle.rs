@@ -10,7 +10,7 @@ use super::term::Term;
 use super::waiting::{acquire_in_turn, outcome};
 use super::{AcquireError, Lease, LeaseKey, LeaseRequest, LeaseValue, OwnedLease};
 use crate::clock::{Clock, MonotonicClock};
-use crate::promise::Eventual;
+use crate::promise::{Eventual, EventualError};
 
 /// A key that was looked up once: the hot calls live here.
 ///
@@ -106,6 +106,22 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         }
     }
 
+    /// What a wait came to. The key may have moved meanwhile.
+    fn following(
+        &self,
+        waited: Result<OwnedLease<K, V, C>, EventualError<AcquireError>>,
+    ) -> Result<OwnedLease<K, V, C>, AcquireError> {
+        let waited = outcome(waited);
+        if let Ok(lease) = &waited
+            && lease.slot_ref().address() != self.now.get()
+        {
+            let lent = self.lend();
+            self.adopt(lease.slot_ref().clone());
+            drop(lent);
+        }
+        waited
+    }
+
     fn owner_of_now(&self) -> SlotRef<K, V, C> {
         self.owner_of(self.now.get())
     }
@@ -129,7 +145,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
     /// [`AcquireError::Held`] with the time after which asking again can succeed,
     /// [`AcquireError::TtlOutOfRange`], [`AcquireError::NoSuchKey`] if the key was removed, and
     /// [`AcquireError::Closed`].
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire(
         &self,
         request: impl Into<LeaseRequest>,
@@ -139,7 +155,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
     }
 
     /// A term, and the slot that it is in, which stays while it is lent.
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::type_complexity, reason = "taken apart on the spot")]
     fn grant(
         &self,
@@ -181,7 +197,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         &self,
         request: impl Into<LeaseRequest>,
     ) -> Result<OwnedLease<K, V, C>, AcquireError> {
-        outcome(acquire_in_turn(&self.owner_of_now(), request.into(), None).get())
+        self.following(acquire_in_turn(&self.owner_of_now(), request.into(), None).get())
     }
 
     /// As [`acquire`](Self::acquire), for at most `timeout` on the table's clock. Zero does not wait.
@@ -198,7 +214,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> LeaseHandle<K, V, C> {
         request: impl Into<LeaseRequest>,
         timeout: Duration,
     ) -> Result<OwnedLease<K, V, C>, AcquireError> {
-        outcome(acquire_in_turn(&self.owner_of_now(), request.into(), Some(timeout)).get())
+        self.following(acquire_in_turn(&self.owner_of_now(), request.into(), Some(timeout)).get())
     }
 
     /// As [`acquire`](Self::acquire), without a thread that waits: an eventual of the lease. Dropping

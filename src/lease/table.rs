@@ -75,7 +75,8 @@ impl<K, C: Clock> LeaseTableBuilder<K, C> {
     }
 
     /// Every token of this table is greater than `token`: for a table that goes on where an earlier
-    /// one, in another run of the program, stopped. Defaults to none.
+    /// one, in another run of the program, stopped. A key for which that leaves no tokens, within eight
+    /// million of 2⁶⁴, is not made: [`AcquireError::TokensUsedUp`]. Defaults to none.
     pub fn floor(mut self, token: FencingToken) -> Self {
         self.floor = token.number();
         self

@@ -17,22 +17,20 @@ use crate::clock::Clock;
 /// moved to; the guard that owns the term passes it in.
 pub(super) struct Term<V> {
     epoch: u64,
-    /// The entry that this term read or published last.
-    at: usize,
+    /// Of the value that this term read or published last; its low bit is the entry.
     version: u64,
     /// What is written and not yet published.
     draft: Option<V>,
     /// The value, of a term that another guard may hold as well. Such a term never touches an entry
     /// in place.
-    copy: Option<V>,
-    sharing: bool,
+    copy: Option<Box<V>>,
     /// Sticky: what was reported lost stays lost.
     lost: Cell<Option<Lost>>,
     /// Whether dropping the guard is to release the key.
     open: bool,
 }
 
-/// A publication that was made.
+/// What a publication left behind.
 pub(super) struct Published<K: LeaseKey, V: LeaseValue, C: Clock> {
     /// The slot that the key moved to.
     pub(super) moved: Option<SlotRef<K, V, C>>,
@@ -42,35 +40,37 @@ pub(super) struct Published<K: LeaseKey, V: LeaseValue, C: Clock> {
 }
 
 impl<K: LeaseKey, V: LeaseValue, C: Clock> Published<K, V, C> {
-    /// In the slot, with no value displaced.
-    const HERE: Self = Self { moved: None, displaced: None };
+    /// Nothing: made in the slot, with no value displaced.
+    pub(super) const NOTHING: Self = Self { moved: None, displaced: None };
 }
 
 impl<V: LeaseValue> Term<V> {
     /// The term of a grant in `slot`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new<K: LeaseKey, C: Clock>(
         slot: &Slot<K, V, C>,
         word: Word,
         sharing: Option<(V, u64)>,
     ) -> Self {
-        let at = word.index();
-        let (copy, version, sharing) = match sharing {
-            Some((value, version)) => (Some(value), version, true),
+        let (copy, version) = match sharing {
+            Some((value, version)) => (Some(Box::new(value)), version),
             // A value without bytes is never published.
-            None if Slot::<K, V, C>::PURE => (None, 0, false),
-            None => (None, slot.version(at), false),
+            None if Slot::<K, V, C>::PURE => (None, 0),
+            None => (None, slot.version(word.index())),
         };
-        Self {
-            epoch: word.epoch(),
-            at,
-            version,
-            draft: None,
-            copy,
-            sharing,
-            lost: Cell::new(None),
-            open: true,
-        }
+        Self { epoch: word.epoch(), version, draft: None, copy, lost: Cell::new(None), open: true }
+    }
+
+    /// The entry that this term read or published last.
+    #[inline]
+    fn at(&self) -> usize {
+        (self.version & 1) as usize
+    }
+
+    /// Whether another guard may hold the term as well.
+    #[inline]
+    fn is_shared(&self) -> bool {
+        self.copy.is_some()
     }
 
     #[inline]
@@ -90,10 +90,11 @@ impl<V: LeaseValue> Term<V> {
     #[inline]
     pub(super) fn value<'s, K: LeaseKey, C: Clock>(&'s self, slot: &'s Slot<K, V, C>) -> &'s V {
         match (&self.draft, &self.copy) {
-            (Some(value), _) | (None, Some(value)) => value,
+            (Some(value), _) => value,
+            (None, Some(value)) => value,
             // SAFETY: this guard's term was granted in this slot, or moved to it, with `at` current;
-            // it is alone with its epoch (not sharing) and has not let go, for it is still here.
-            (None, None) => unsafe { slot.value(self.at) },
+            // it is alone with its epoch (not shared) and has not let go, for it is still here.
+            (None, None) => unsafe { slot.value(self.at()) },
         }
     }
 
@@ -119,7 +120,7 @@ impl<V: LeaseValue> Term<V> {
     }
 
     fn how_released(&self) -> Ended {
-        if self.sharing { Ended::ReleasedByToken } else { Ended::Released }
+        if self.is_shared() { Ended::ReleasedByToken } else { Ended::Released }
     }
 
     /// Whether the grant is current, at a time read in this call.
@@ -178,32 +179,37 @@ impl<V: LeaseValue> Term<V> {
         })
     }
 
-    /// Publishes the draft, if there is one, and keeps or releases the lease, in one step.
+    /// Publishes the draft, if there is one, and keeps or releases the lease, in one step. What it
+    /// leaves behind is put into `left`, not returned: a result of that size would be copied twice.
     #[inline]
     pub(super) fn publish<K: LeaseKey, C: Clock>(
         &mut self,
         slot: &Slot<K, V, C>,
         then: Then,
-    ) -> Result<Published<K, V, C>, Refusal> {
+        left: &mut Published<K, V, C>,
+    ) -> Result<(), Refusal> {
         let done = match self.lost.get() {
             Some(lost) => Err(Refusal::Lost(lost)),
-            None => self.publish_now(slot, then),
+            None => self.publish_now(slot, then, left),
         };
-        match &done {
-            Ok(_) if then == Then::Release => {
+        if let Err(why) = done {
+            self.refused(slot, why);
+            return Err(why);
+        }
+        match then {
+            Then::Release => {
                 self.open = false;
                 // The term is over in the slot where it was published; it took its labels along.
                 slot.core.settled(slot, self.token(slot), LeaseEventKind::Committed, None);
             }
-            Ok(_) => {
+            Then::Keep => {
                 if slot.core.events.are_heard() {
                     let token = self.token(slot);
                     slot.core.tell(slot, token, LeaseEventKind::Checkpointed, None, None);
                 }
             }
-            Err(why) => self.refused(slot, *why),
         }
-        done
+        Ok(())
     }
 
     #[cold]
@@ -221,7 +227,8 @@ impl<V: LeaseValue> Term<V> {
         &mut self,
         slot: &Slot<K, V, C>,
         then: Then,
-    ) -> Result<Published<K, V, C>, Refusal> {
+        left: &mut Published<K, V, C>,
+    ) -> Result<(), Refusal> {
         let core = &*slot.core;
         loop {
             let mut word = match core.standing(slot, self.epoch)? {
@@ -231,24 +238,27 @@ impl<V: LeaseValue> Term<V> {
             };
             if Slot::<K, V, C>::PURE || self.draft.is_none() {
                 match then {
-                    Then::Keep => return Ok(Published::HERE),
+                    Then::Keep => return Ok(()),
                     Then::Release => {
                         if slot.word.swap_if(word, word.over(self.how_released())) {
-                            return Ok(Published::HERE);
+                            return Ok(());
                         }
                         continue;
                     }
                 }
             }
-            let spare = if self.sharing { None } else { slot.spare(1 - self.at) };
+            let spare = if self.is_shared() { None } else { slot.spare(1 - self.at()) };
             let Some(spare) = spare else {
                 match self.publish_elsewhere(slot, then)? {
-                    Some(done) => return Ok(done),
+                    Some(fresh) => {
+                        left.moved = Some(fresh);
+                        return Ok(());
+                    }
                     None => continue,
                 }
             };
             let Some(value) = self.draft.take() else { continue };
-            // SAFETY: this term is alone with its epoch (not sharing) and open; `spare` is not the
+            // SAFETY: this term is alone with its epoch (not shared) and open; `spare` is not the
             // entry it read or published last, and nobody has it pinned.
             let old = unsafe { slot.stage(spare, value, self.version + 1) };
             loop {
@@ -257,9 +267,9 @@ impl<V: LeaseValue> Term<V> {
                     Then::Release => word.published().over(Ended::Released),
                 };
                 if slot.word.swap_if(word, next) {
-                    self.at = 1 - self.at;
                     self.version += 1;
-                    return Ok(Published { moved: None, displaced: old });
+                    left.displaced = old;
+                    return Ok(());
                 }
                 // The word and the clock again: a renewal by the session or by the token moved it.
                 match core.standing(slot, self.epoch) {
@@ -279,7 +289,7 @@ impl<V: LeaseValue> Term<V> {
         &mut self,
         slot: &Slot<K, V, C>,
         then: Then,
-    ) -> Result<Option<Published<K, V, C>>, Refusal> {
+    ) -> Result<Option<SlotRef<K, V, C>>, Refusal> {
         let core = &*slot.core;
         // Pinned to the end: the current entry cannot be written twice meanwhile, so a word that is
         // bit for bit the same names the same version.
@@ -305,7 +315,7 @@ impl<V: LeaseValue> Term<V> {
         match core.index.replace(slot, word, fresh, None) {
             Replaced::Yes(fresh) => {
                 self.version = version;
-                Ok(Some(Published { moved: Some(fresh), displaced: None }))
+                Ok(Some(fresh))
             }
             Replaced::No(fresh) => {
                 self.draft = Some(fresh.into_value());
@@ -317,9 +327,6 @@ impl<V: LeaseValue> Term<V> {
     /// The term goes on in the slot that its own publication or hand-off made, with `epoch`.
     pub(super) fn moved_here(&mut self, epoch: u64) {
         self.epoch = epoch;
-        // The index is the low bit of the version.
-        self.at = (self.version & 1) as usize;
-        self.sharing = false;
         self.copy = None;
     }
 
@@ -363,7 +370,7 @@ impl<V: LeaseValue> Term<V> {
             let Some(until) = core.ticks.deadline(within) else {
                 return Err(RenewError::TtlOutOfRange { max: core.ticks.longest() });
             };
-            if word.epoch() < core.epoch_limit && !self.sharing {
+            if word.epoch() < core.epoch_limit && !self.is_shared() {
                 if slot.word.swap_if(word, word.offered(until)) {
                     core.settled(slot, slot.token(word), LeaseEventKind::HandedOff, None);
                     self.epoch += 1;
@@ -424,11 +431,9 @@ impl<V: LeaseValue> Term<V> {
     pub(super) fn shared(word: Word, value: V, version: u64) -> Self {
         Self {
             epoch: word.epoch(),
-            at: word.index(),
             version,
             draft: None,
-            copy: Some(value),
-            sharing: true,
+            copy: Some(Box::new(value)),
             lost: Cell::new(None),
             open: true,
         }
@@ -439,11 +444,9 @@ impl<V: LeaseValue> Term<V> {
         self.open = false;
         Self {
             epoch: self.epoch,
-            at: self.at,
             version: self.version,
             draft: self.draft.take(),
             copy: self.copy.take(),
-            sharing: self.sharing,
             lost: Cell::new(self.lost.get()),
             open: true,
         }
