@@ -1,12 +1,14 @@
-//! What a retry policy costs: eight delays from 100 ms, doubling, at most 30 s.
+//! What a retry policy costs: eight delays from 100 ms, doubling, at most 30 s. And what a retry
+//! budget costs: a success, and a retry that two successes pay for.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use criterion::{Criterion, criterion_group, criterion_main};
-use tenure::retry::{Jitter, RetryPolicy};
+use tenure::retry::{Jitter, RetryBudget, RetryPolicy};
 use tokio_retry::strategy::{ExponentialBackoff, jitter};
+use tower::retry::budget::{Budget, TpsBudget};
 
 const BASE: Duration = Duration::from_millis(100);
 const CAP: Duration = Duration::from_secs(30);
@@ -66,11 +68,84 @@ fn eight_delays(c: &mut Criterion) {
     group.finish();
 }
 
+/// What is measured of each budget.
+trait Purse: Sync {
+    fn deposit(&self);
+    fn withdraw(&self) -> bool;
+}
+
+impl Purse for RetryBudget {
+    fn deposit(&self) {
+        RetryBudget::deposit(self);
+    }
+
+    fn withdraw(&self) -> bool {
+        RetryBudget::withdraw(self)
+    }
+}
+
+impl Purse for TpsBudget {
+    fn deposit(&self) {
+        Budget::deposit(self);
+    }
+
+    fn withdraw(&self) -> bool {
+        Budget::withdraw(self)
+    }
+}
+
+/// The same on `threads` threads at a time; the time of each, all in all.
+fn on(threads: u64, iters: u64, f: impl Fn() + Sync) -> Duration {
+    let barrier = std::sync::Barrier::new(threads as usize);
+    std::thread::scope(|scope| {
+        let times: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let begin = std::time::Instant::now();
+                    for _ in 0..iters {
+                        f();
+                    }
+                    begin.elapsed()
+                })
+            })
+            .collect();
+        times.into_iter().map(|time| time.join().unwrap()).max().unwrap()
+    })
+}
+
+fn budgets(c: &mut Criterion) {
+    // One retry for two successes, ten a second, ten seconds' worth.
+    let ours = RetryBudget::builder().ratio(0.5).per_second(10).burst(100).build().unwrap();
+    let tower = TpsBudget::new(Duration::from_secs(10), 10, 0.5);
+    let flat = RetryBudget::builder().ratio(0.5).per_second(0).burst(100).build().unwrap();
+    let all: [(&str, &dyn Purse); 3] =
+        [("tenure", &ours), ("tenure, successes only", &flat), ("tower", &tower)];
+    for threads in [1, 2] {
+        let mut group = c.benchmark_group(format!("retry/budget, a success, {threads} thread(s)"));
+        for (name, purse) in all {
+            group.bench_function(name, |b| b.iter_custom(|n| on(threads, n, || purse.deposit())));
+        }
+        group.finish();
+        let title = format!("retry/budget, two successes and a retry, {threads} thread(s)");
+        let mut group = c.benchmark_group(title);
+        for (name, purse) in all {
+            let retry = || {
+                purse.deposit();
+                purse.deposit();
+                black_box(purse.withdraw());
+            };
+            group.bench_function(name, |b| b.iter_custom(|n| on(threads, n, retry)));
+        }
+        group.finish();
+    }
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
-    targets = eight_delays
+    targets = eight_delays, budgets
 }
 criterion_main!(benches);

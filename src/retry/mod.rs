@@ -32,6 +32,9 @@
 //! [`RetryPolicy::runner`] gives the first two another clock, another sleep, a predicate that tells
 //! errors worth a retry from others, an observer, and a seed.
 //!
+//! A [`RetryBudget`] bounds what all of them do together: it is paid by successes and by time, and
+//! every retry draws on it ([`Runner::budget`]).
+//!
 //! # How a delay comes about
 //!
 //! ```text
@@ -42,9 +45,11 @@
 //! leaves the cap, and a thousand callers who all reached the cap are still spread out there.
 
 mod backoff;
+mod budget;
 mod policy;
 mod run;
 
 pub use backoff::Jitter;
+pub use budget::{RetryBudget, RetryBudgetBuilder};
 pub use policy::{ConfigError, Decision, Delays, RetryPolicy, RetryPolicyBuilder, Stop};
 pub use run::{Attempt, GaveUp, Runner};

@@ -366,7 +366,7 @@ impl RetryPolicyBuilder {
     }
 }
 
-/// A policy's option that is out of its range. Nothing was built.
+/// An option that is out of its range. Nothing was built.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -387,4 +387,13 @@ pub enum ConfigError {
     /// [`max_attempts`](RetryPolicyBuilder::max_attempts) is zero.
     #[error("max_attempts is 0, must be at least 1")]
     MaxAttempts,
+    /// A budget's [`ratio`](super::RetryBudgetBuilder::ratio) is not a number from 0.0 to 1000.0.
+    #[error("ratio is {0}, must be from 0.0 to 1000.0")]
+    Ratio(f64),
+    /// A budget's [`per_second`](super::RetryBudgetBuilder::per_second) is too large.
+    #[error("per_second is {0}, must be at most 1000000")]
+    PerSecond(u32),
+    /// A budget's [`burst`](super::RetryBudgetBuilder::burst) is zero.
+    #[error("burst is 0, must be at least 1")]
+    Burst,
 }

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use thiserror::Error;
 
+use super::budget::RetryBudget;
 use super::policy::{Decision, RetryPolicy, Stop};
 use crate::clock::{Clock, MonotonicClock};
 use crate::sync::thread;
@@ -86,6 +87,7 @@ impl RetryPolicy {
             sleep: Box::new(thread::sleep),
             retry_if: None,
             on_retry: None,
+            budget: None,
             rng: None,
         }
     }
@@ -135,7 +137,24 @@ pub struct Runner<'a, E> {
     sleep: Box<dyn FnMut(Duration) + Send + 'a>,
     retry_if: Option<RetryIf<'a, E>>,
     on_retry: Option<OnRetry<'a, E>>,
+    budget: Option<&'a dyn Purse>,
     rng: Option<fastrand::Rng>,
+}
+
+/// A budget on whatever clock.
+trait Purse: Sync {
+    fn deposit(&self);
+    fn withdraw(&self) -> bool;
+}
+
+impl<C: Clock> Purse for RetryBudget<C> {
+    fn deposit(&self) {
+        RetryBudget::deposit(self);
+    }
+
+    fn withdraw(&self) -> bool {
+        RetryBudget::withdraw(self)
+    }
 }
 
 type RetryIf<'a, E> = Box<dyn FnMut(&E) -> bool + Send + 'a>;
@@ -170,6 +189,31 @@ impl<'a, E> Runner<'a, E> {
         self
     }
 
+    /// A budget shared with others. A success deposits; a retry that all else allows withdraws, and the
+    /// run ends with [`Stop::Budget`] if there is nothing left. Defaults to none.
+    ///
+    /// ```
+    /// use tenure::retry::{RetryBudget, RetryPolicy, Stop};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = RetryPolicy::immediate().max_attempts(10).build()?;
+    /// let budget = RetryBudget::builder().per_second(0).burst(2).build()?;
+    /// let gave_up = policy.runner().budget(&budget).run(|_| Err::<(), _>("down")).unwrap_err();
+    /// assert_eq!((gave_up.attempts, gave_up.stop), (3, Stop::Budget));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn budget<C: Clock>(mut self, budget: &'a RetryBudget<C>) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    fn succeeded(&self) {
+        if let Some(budget) = self.budget {
+            budget.deposit();
+        }
+    }
+
     /// Makes the jitter repeatable. Defaults to a seed of the process's own.
     pub fn seed(mut self, seed: u64) -> Self {
         self.rng = Some(fastrand::Rng::with_seed(seed));
@@ -189,7 +233,10 @@ impl<'a, E> Runner<'a, E> {
         loop {
             let attempt = course.attempt(&self);
             match operation(attempt) {
-                Ok(value) => return Ok(value),
+                Ok(value) => {
+                    self.succeeded();
+                    return Ok(value);
+                }
                 Err(error) => {
                     let delay = course.failed(&mut self, attempt, error)?;
                     if !delay.is_zero() {
@@ -219,7 +266,10 @@ impl<'a, E> Runner<'a, E> {
         loop {
             let attempt = course.attempt(&self);
             match operation(attempt).await {
-                Ok(value) => return Ok(value),
+                Ok(value) => {
+                    self.succeeded();
+                    return Ok(value);
+                }
                 Err(error) => {
                     let delay = course.failed(&mut self, attempt, error)?;
                     if !delay.is_zero() {
@@ -280,6 +330,11 @@ impl Course {
             runner.policy.next(attempt.number, attempt.delay, elapsed, &mut self.rng)
         } else {
             Decision::GiveUp(Stop::NotRetryable)
+        };
+        let affordable = || runner.budget.is_none_or(Purse::withdraw);
+        let decision = match decision {
+            Decision::Retry(_) if !affordable() => Decision::GiveUp(Stop::Budget),
+            decision => decision,
         };
         match decision {
             Decision::Retry(delay) => {

@@ -12,6 +12,7 @@ pub mod lock_rwlock;
 pub mod promise;
 pub mod promise_cancel;
 pub mod promise_many;
+pub mod retry;
 pub mod runtime;
 pub mod runtime_pool;
 pub mod specimen;
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Model> {
         lock::MODELS,
         promise::MODELS,
         promise_cancel::MODELS,
+        retry::MODELS,
         runtime::MODELS,
         runtime_pool::MODELS,
         promise_many::MODELS,
