@@ -105,7 +105,7 @@ fn an_idle_runtime_and_waiting_jobs_cost_what_they_should() {
     #[cfg(target_os = "linux")]
     {
         let (_, threads) = switches("cost");
-        assert_eq!(threads, 4, "three workers and the driver");
+        assert!((4..=5).contains(&threads), "three workers, the driver, perhaps its sentinel");
         let window = Duration::from_millis(500) * factor() as u32;
         let quiet = (0..20).any(|_| {
             let (before, _) = switches("cost");

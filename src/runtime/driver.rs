@@ -1,8 +1,15 @@
-//! The driver: a thread that fires timers, watches the seats, and sees the shutdown through.
+//! The driver: fires timers, watches the seats, and sees the shutdown through.
 //!
 //! It sleeps until the earliest deadline there is, exactly, and for ever if there is none: an idle
 //! runtime wakes nobody. Its sleep is ended early by a pusher with an earlier deadline (see
 //! [`intake`](super::intake)), by a clock that is moved by hand, and by the shutdown.
+//!
+//! # Held up
+//!
+//! A driver calls foreign code: listeners of events, wakers, the drops of users' values. So all that may
+//! do that is a [`Deed`], done with the driver's token put down: if it does not come back, another thread
+//! drives on (see [`helm`](crate::timer::helm)). What it was about to do with the rest of the deed waits
+//! for its return: so a deed does first what the job needs, and calls then.
 //!
 //! # Late by itself
 //!
@@ -10,106 +17,253 @@
 //! know which attempts made progress meanwhile. It extends every lease by L; and where L is a quarter
 //! of a lease or more, the lease lasts at least until L from now, or its own length if that is
 //! shorter: three times for one attempt, so that a machine that is always late still finds out who is
-//! stuck. An attempt that was overdue before the driver first saw it is treated the same.
+//! stuck. An attempt that was overdue before the driver first saw it is treated the same. While the
+//! driver is awake, or is held up, it cannot know; then L is what its sentinel woke up too late, on a
+//! clock that goes by itself.
 
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::cell::JobRef;
-use super::error::{AttemptError, AttemptRecord};
 use super::events::Event;
-use super::members::{Crew, Member};
-use super::options::JobId;
-use super::seat::{Seat, Sitting};
+use super::judge::{Case, Note, Place, evict};
+use super::members::Crew;
 use super::shared::Shared;
 use super::shutdown::Abandoned;
-use super::state::{Lost, Then};
 use super::worker;
-use crate::clock::{Clock, Timestamp, nanos_saturating};
-use crate::lease::FencingToken;
-use crate::sync::thread;
+use crate::clock::{Clock, Timestamp};
 use crate::timer::Wheel;
+use crate::timer::crew::{self, Drive};
+use crate::timer::helm::{Helm, PERIOD};
 
 /// Graces for one attempt; see the file's docs.
 const GRACES: u32 = 3;
 /// After the system refused a thread, how long until it is asked again.
 const THREAD_RETRY: Duration = Duration::from_millis(100);
 
-/// What the driver knows about a sitting.
-#[derive(Debug)]
-struct Note {
-    sitting: Sitting,
-    /// Until when it is left alone.
-    until: Timestamp,
-    graces: u32,
-    /// It was over, by its word, but its worker had not stood up.
-    over: bool,
+/// What may run foreign code.
+enum Deed {
+    /// A timer is due.
+    Fire(JobRef, u32),
+    /// We were late by so much.
+    TellLate(Duration),
+    /// A lease is out of time.
+    Judge(Case),
+    /// A reference is no longer needed; it may be the last one.
+    Release(JobRef),
+    /// The end: what waits is cancelled.
+    Cancel(JobRef),
+    /// The end: an attempt is no longer waited for.
+    Evict(JobRef, u32),
+    /// The end: nobody is told of anything any more.
+    Hush,
+}
+
+/// What a deed came to.
+enum Outcome {
+    Done,
+    Judged { place: Place, note: Note, owed: bool },
+    Evicted { rescued: bool },
+}
+
+/// Where in its round the driver is.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Begin,
+    /// Everything that waits in a queue is cancelled, one after another.
+    Sweep,
+    Fire,
+    Watch,
+    Sleep,
+    /// The report is next.
+    Report,
+    Ended,
 }
 
 struct Driver {
     shared: Arc<Shared>,
     wheel: Wheel<(JobRef, u32)>,
-    /// By worker, whose number is never used again, and seat.
-    notes: HashMap<(usize, usize), Note>,
+    notes: HashMap<Place, Note>,
     crew: (u64, Crew),
     /// Workers that the system gave no thread for.
     owed: usize,
+    stage: Stage,
+    todo: VecDeque<Deed>,
+    /// When this round began, and whether the end had begun by then.
+    now: Timestamp,
+    closing: bool,
+    lag: Duration,
+    /// Until when there was nothing to do, as far as it knew.
+    planned: Timestamp,
+    /// Until then, a lag that the sentinel tells of is one that we saw ourselves.
+    excused: Timestamp,
+    abandoned: Vec<Abandoned>,
+    rescued: usize,
 }
 
 /// Starts the driver's thread.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
     let name = format!("{}-driver", shared.config.thread_name);
+    let now = shared.clock.now();
     let driver = Driver {
         shared: Arc::clone(shared),
-        wheel: Wheel::new(shared.clock.now()),
+        wheel: Wheel::new(now),
         notes: HashMap::new(),
         crew: (0, Arc::from([])),
         owed: 0,
+        stage: Stage::Begin,
+        todo: VecDeque::new(),
+        now,
+        closing: false,
+        lag: Duration::ZERO,
+        planned: Timestamp::NEVER,
+        excused: Timestamp::ORIGIN,
+        abandoned: Vec::new(),
+        rescued: 0,
     };
-    thread::Builder::new().name(name).spawn(move || driver.main()).map(drop)
+    let clock = Arc::clone(&shared.clock);
+    crew::start(name, Arc::new(Helm::new()), Arc::clone(shared), clock, driver)
+}
+
+impl Drive for Driver {
+    type Common = Shared;
+    type Deed = Deed;
+    type Outcome = Outcome;
+
+    fn step(&mut self, helm: &Helm) -> Option<(Timestamp, Deed)> {
+        loop {
+            if let Some(deed) = self.todo.pop_front() {
+                return Some((self.now, deed));
+            }
+            self.stage = match self.stage {
+                Stage::Begin => self.begin(helm),
+                Stage::Sweep => match self.shared.next_queued() {
+                    Some(job) => return Some((self.now, Deed::Cancel(job))),
+                    None => self.see_through(),
+                },
+                Stage::Fire => match self.wheel.expire(self.now) {
+                    Some((job, epoch)) => return Some((self.now, Deed::Fire(job, epoch))),
+                    None => Stage::Watch,
+                },
+                Stage::Watch => {
+                    self.watch();
+                    Stage::Sleep
+                }
+                Stage::Sleep => {
+                    self.sleep(helm);
+                    Stage::Begin
+                }
+                Stage::Report => {
+                    let abandoned = core::mem::take(&mut self.abandoned);
+                    self.shared.closing.finish(abandoned, self.rescued);
+                    self.todo.push_back(Deed::Hush);
+                    Stage::Ended
+                }
+                // What was pushed after the sweep was swept by its pusher, who saw the phase.
+                Stage::Ended => return None,
+            };
+        }
+    }
+
+    fn perform(shared: &Arc<Shared>, deed: Deed) -> Outcome {
+        match deed {
+            Deed::Fire(job, epoch) => shared.fire(job, epoch),
+            Deed::TellLate(lag) => shared.subscribers.tell(|| Event::DriverLate { lag }),
+            Deed::Judge(case) => {
+                let (place, note, owed) = case.judge(shared);
+                return Outcome::Judged { place, note, owed };
+            }
+            Deed::Release(job) => drop(job),
+            Deed::Cancel(job) => shared.cancel_by_shutdown(&job),
+            Deed::Evict(job, epoch) => {
+                return Outcome::Evicted { rescued: evict(shared, &job, epoch) };
+            }
+            Deed::Hush => shared.subscribers.close(),
+        }
+        Outcome::Done
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Judged { place, note, owed } => {
+                self.notes.insert(place, note);
+                self.owed += usize::from(owed);
+            }
+            Outcome::Evicted { rescued } => self.rescued += usize::from(rescued),
+        }
+    }
 }
 
 impl Driver {
-    fn main(mut self) {
+    /// Awake: takes the time, and what came in.
+    fn begin(&mut self, helm: &Helm) -> Stage {
         let shared = Arc::clone(&self.shared);
-        let _ = shared.driver.set(std::thread::current().id());
-        let mut planned = Timestamp::NEVER;
-        loop {
-            shared.bell.awake();
-            let now = shared.clock.now();
-            let lag = now.saturating_since(planned);
-            planned = Timestamp::NEVER;
-            self.take_in();
-            let closing = shared.closing.has_begun();
-            if closing {
-                self.sweep();
-                if self.close(now) {
-                    return;
-                }
-            }
-            self.fire(now);
-            let mut next = self.watch(now, lag);
-            if let Some(timer) = self.wheel.next_deadline() {
-                next = next.min(timer);
-            }
-            if closing {
-                next = next.min(shared.closing.deadline());
-            }
-            if self.owed > 0 {
-                self.repay();
-                next = next.min(now.saturating_add(THREAD_RETRY));
-            }
-            shared.bell.announce(next);
-            if !shared.intake.is_empty()
-                || shared.closing.has_begun() != closing
-                || self.earliest() < next
-            {
-                continue;
-            }
-            planned = next;
-            shared.bell.listen(shared.clock.real_time_until(next));
+        shared.bell.awake();
+        self.now = shared.clock.now();
+        self.lag = self.now.saturating_since(self.planned);
+        self.planned = Timestamp::NEVER;
+        self.hear_lag(helm);
+        self.take_in();
+        self.closing = shared.closing.has_begun();
+        if self.closing {
+            // Those in line for a key first, as in `Shared::sweep`.
+            let lines = shared.keys.drain().into_iter().chain(shared.tasks.drain());
+            let timers = self.wheel.drain().map(|(job, _)| job);
+            self.todo.extend(lines.chain(timers).map(Deed::Cancel));
+            return Stage::Sweep;
         }
+        Stage::Fire
+    }
+
+    /// The end: nothing waits in a queue. Is it time for the report?
+    fn see_through(&mut self) -> Stage {
+        if self.shared.members.active() > 0 && self.now < self.shared.closing.deadline() {
+            return Stage::Fire;
+        }
+        self.abandon_all();
+        Stage::Report
+    }
+
+    /// Whether the machine stood still while we were awake: the sentinel knows.
+    fn hear_lag(&mut self, helm: &Helm) {
+        let heard = helm.take_lag();
+        if self.lag >= PERIOD {
+            self.excused = self.now.saturating_add(4 * PERIOD);
+        } else if self.now >= self.excused
+            && !heard.is_zero()
+            && self.shared.clock.real_time_until(self.now.saturating_add(PERIOD)).is_some()
+        {
+            self.lag = self.lag.max(heard);
+        }
+    }
+
+    /// Sleeps until the earliest moment at which there is something to do.
+    fn sleep(&mut self, helm: &Helm) {
+        let shared = Arc::clone(&self.shared);
+        let mut next = self.earliest();
+        if let Some(timer) = self.wheel.next_deadline() {
+            next = next.min(timer);
+        }
+        if self.closing {
+            next = next.min(shared.closing.deadline());
+        }
+        if self.owed > 0 {
+            self.repay();
+            next = next.min(self.now.saturating_add(THREAD_RETRY));
+        }
+        // Also if it does not sleep: what it finds out later than this is late.
+        self.planned = next;
+        shared.bell.announce(next);
+        if !shared.intake.is_empty()
+            || shared.closing.has_begun() != self.closing
+            || self.earliest() < next
+        {
+            return;
+        }
+        helm.plan(next);
+        shared.bell.listen(shared.clock.real_time_until(next));
     }
 
     fn take_in(&mut self) {
@@ -119,162 +273,77 @@ impl Driver {
         }
     }
 
-    fn fire(&mut self, now: Timestamp) {
-        while let Some((job, epoch)) = self.wheel.expire(now) {
-            self.shared.fire(job, epoch);
-        }
-    }
-
     // --- watching -------------------------------------------------------------------------------
 
-    /// Judges the seats. The earliest moment at which one has to be judged again.
-    fn watch(&mut self, now: Timestamp, lag: Duration) -> Timestamp {
-        let shared = Arc::clone(&self.shared);
-        let mut worst = lag;
-        shared.members.refresh(&mut self.crew.0, &mut self.crew.1);
+    /// Looks over the seats: extends the leases, if we were late, and finds those to be judged.
+    fn watch(&mut self) {
+        let (now, lag) = (self.now, self.lag);
+        self.shared.members.refresh(&mut self.crew.0, &mut self.crew.1);
         let crew = Arc::clone(&self.crew.1);
-        let mut next = Timestamp::NEVER;
+        let mut worst = lag;
         let mut notes = core::mem::take(&mut self.notes);
-        let mut kept = HashMap::new();
+        let mut kept = HashMap::with_capacity(notes.len());
         for member in crew.iter() {
             member.each_seat(|seat| {
                 let Some((sitting, deadline)) = seat.glance() else { return };
                 if deadline.is_never() {
                     return;
                 }
-                let at = (member.index, core::ptr::from_ref(seat).addr());
-                let known = notes.remove(&at).filter(|note| note.sitting == sitting);
-                let (mut note, late) = match known {
+                let place = (member.index, core::ptr::from_ref(seat).addr());
+                let known = notes.remove(&place).filter(|note| note.sitting == sitting);
+                let (mut note, mut late) = match known {
                     Some(note) => (note, lag),
                     None => (
                         Note { sitting, until: deadline, graces: 0, over: false },
                         now.saturating_since(deadline),
                     ),
                 };
-                if !late.is_zero() && !note.until.is_never() {
-                    worst = worst.max(late);
-                    self.extend(seat, &mut note, now, late);
+                if note.until.is_never() {
+                    late = Duration::ZERO;
                 }
-                if note.until <= now {
-                    self.judge(member, seat, &mut note, now);
+                worst = worst.max(late);
+                note.until = note.until.saturating_add(late);
+                let has_grace = !late.is_zero() && note.graces < GRACES;
+                if (has_grace || note.until <= now)
+                    && let Some(pinned) = seat.pin(sitting)
+                {
+                    // Nothing foreign happens under the pin: it is one at a time, whoever drives.
+                    let (job, deadline) = (pinned.job(), pinned.deadline);
+                    drop(pinned);
+                    let timeout = self.shared.attempt_timeout(&job);
+                    if let Some(timeout) =
+                        timeout.filter(|timeout| has_grace && late >= *timeout / 4)
+                    {
+                        note.graces += 1;
+                        note.until = note.until.max(now.saturating_add(late.min(timeout)));
+                    }
+                    if note.until > now {
+                        self.todo.push_back(Deed::Release(job));
+                    } else if deadline > now {
+                        // What we glanced at was torn: the pinned one is true.
+                        note.until = deadline;
+                        self.todo.push_back(Deed::Release(job));
+                    } else if let Some(timeout) = timeout {
+                        let member = Arc::clone(member);
+                        let case = Case { member, place, note, job, deadline, timeout, now };
+                        self.todo.push_back(Deed::Judge(case));
+                        // Until it has come to something, and for good if it is held up: by then it has
+                        // done what matters.
+                        note.until = Timestamp::NEVER;
+                    } else {
+                        self.todo.push_back(Deed::Release(job));
+                    }
+                } else if note.until <= now {
+                    // Over by now; whoever sits there next has rung, or will be seen before we sleep.
+                    note.until = Timestamp::NEVER;
                 }
-                next = next.min(note.until);
-                kept.insert(at, note);
+                kept.insert(place, note);
             });
         }
         self.notes = kept;
         if !worst.is_zero() {
-            shared.subscribers.tell(|| Event::DriverLate { lag: worst });
+            self.todo.push_back(Deed::TellLate(worst));
         }
-        next
-    }
-
-    /// We were late: see the file's docs.
-    fn extend(&self, seat: &Seat, note: &mut Note, now: Timestamp, late: Duration) {
-        note.until = note.until.saturating_add(late);
-        if note.graces == GRACES {
-            return;
-        }
-        let Some(pinned) = seat.pin(note.sitting) else { return };
-        let Some(timeout) = self.shared.attempt_timeout(&pinned.job()) else { return };
-        if late >= timeout / 4 {
-            note.graces += 1;
-            note.until = note.until.max(now.saturating_add(late.min(timeout)));
-        }
-    }
-
-    /// A lease is out of time.
-    fn judge(&mut self, member: &Arc<Member>, seat: &Seat, note: &mut Note, now: Timestamp) {
-        let Some(pinned) = seat.pin(note.sitting) else {
-            // Over by now; whoever sits there next has rung, or will be seen before we sleep.
-            note.until = Timestamp::NEVER;
-            return;
-        };
-        if pinned.deadline > now {
-            // What we glanced at was torn: the pinned one is true.
-            note.until = pinned.deadline;
-            return;
-        }
-        let job = pinned.job();
-        let epoch = note.sitting.epoch();
-        let shared = Arc::clone(&self.shared);
-        let Some(timeout) = shared.attempt_timeout(&job) else { return };
-        let attempt = u32::from(job.state.peek().attempts()) + 1;
-        let began = Timestamp::from_nanos(
-            pinned.deadline.as_nanos().saturating_sub(nanos_saturating(timeout)),
-        );
-        let decision = self.shared.decide(&job, attempt, began, true, None);
-        let then = if decision.is_ok() { Then::Retry } else { Then::Die };
-        let lost = job.state.rescue(epoch, then, false);
-        match lost {
-            Lost::Alive => {
-                note.until = now.saturating_add(timeout);
-                return;
-            }
-            Lost::Fenced if !note.over => {
-                // Its word has moved on, so its worker is on its way out of here: in the drop of a
-                // value or a waker at worst, which is foreign code, too. One more period.
-                note.over = true;
-                note.until = now.saturating_add(timeout);
-                return;
-            }
-            Lost::Fenced => {}
-            Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_) => {
-                let cause = AttemptError::TimedOut { after: timeout };
-                let serial = job.options.as_ref().and_then(|o| o.serial.as_ref());
-                if let Some(serial) = serial {
-                    shared.keys.revoke(serial);
-                }
-                let token = serial
-                    .map_or_else(|| FencingToken::of(0, u64::from(epoch)), |serial| serial.token());
-                let record =
-                    AttemptRecord { number: attempt, token, started: began, ended: now, cause };
-                self.shared.record(&job, record, None);
-            }
-        }
-        note.until = Timestamp::NEVER;
-        self.replace(member, &job, attempt);
-        match (lost, decision) {
-            (Lost::Backoff { epoch }, Ok(delay)) => {
-                self.shared.retry(job, epoch, attempt + 1, delay, None);
-            }
-            (Lost::Dying, Err(stop)) => self.shared.bury(&job, stop, false, None),
-            (Lost::Cancelled(ended), _) => self.shared.cancelled(&job, ended, None),
-            (Lost::Fenced, _) => {}
-            (Lost::Backoff { .. } | Lost::Dying | Lost::Alive, _) => {
-                unreachable!("`rescue` does what it was told to")
-            }
-        }
-    }
-
-    /// Takes a stuck worker out and puts another one in its place.
-    fn replace(&mut self, member: &Arc<Member>, job: &JobRef, attempt: u32) {
-        let shared = &self.shared;
-        if member.is_stuck() {
-            return;
-        }
-        let room = shared.members.stuck() < shared.config.max_stuck_workers;
-        if !shared.members.retire(member, room) {
-            return;
-        }
-        // It may have stood up meanwhile, and sleep: it has to notice.
-        shared.sleepers.notify_all();
-        shared.counters.replaced_workers.share(1);
-        let mut replacement = None;
-        if room && !shared.closing.has_begun() {
-            match worker::spawn(shared) {
-                Ok(index) => replacement = Some(index),
-                Err(_) => {
-                    self.owed += 1;
-                }
-            }
-        }
-        shared.subscribers.tell(|| Event::WorkerStuck {
-            worker: member.index,
-            job: JobId(job.id),
-            attempt,
-            replacement,
-        });
     }
 
     /// Asks the system again for the threads that it refused.
@@ -303,47 +372,19 @@ impl Driver {
         next
     }
 
-    // --- the end --------------------------------------------------------------------------------
-
-    /// Cancels everything that has not begun.
-    fn sweep(&mut self) {
-        self.shared.sweep();
-        let timers: Vec<_> = self.wheel.drain().collect();
-        for (job, _) in timers {
-            self.shared.cancel_by_shutdown(&job);
-        }
-    }
-
-    /// True: all is over.
-    fn close(&mut self, now: Timestamp) -> bool {
-        let shared = &*self.shared;
-        if shared.members.active() > 0 && now < shared.closing.deadline() {
-            return false;
-        }
-        let mut abandoned = Vec::new();
-        let mut rescued = 0;
-        for member in shared.members.all().iter().filter(|member| !member.is_exempt()) {
+    /// The end: who still sits is written down, and no longer waited for.
+    fn abandon_all(&mut self) {
+        let all = self.shared.members.all();
+        for member in all.iter().filter(|member| !member.is_exempt()) {
             member.each_seat(|seat| {
                 let Some((sitting, _)) = seat.glance() else { return };
                 let Some(pinned) = seat.pin(sitting) else { return };
                 let job = pinned.job();
-                // Not Leased, if the attempt that sits here is a late one: then it ends like others.
-                shared.cancel_by_shutdown(&job);
+                drop(pinned);
                 let attempt = u32::from(job.state.peek().attempts()) + 1;
-                let lost = job.state.rescue(sitting.epoch(), Then::Die, true);
-                abandoned.push(Abandoned::new(&job, attempt, member.index));
-                if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) {
-                    shared.keys.revoke(serial);
-                }
-                if let Lost::Cancelled(ended) = lost {
-                    shared.cancelled(&job, ended, None);
-                    rescued += 1;
-                }
+                self.abandoned.push(Abandoned::new(&job, attempt, member.index));
+                self.todo.push_back(Deed::Evict(job, sitting.epoch()));
             });
         }
-        shared.closing.finish(abandoned, rescued);
-        shared.subscribers.close();
-        // What was pushed after the sweep was swept by its pusher, who saw the phase.
-        true
     }
 }

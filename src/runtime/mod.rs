@@ -48,7 +48,8 @@
 //! | whoever cancels or drops a handle | drops of what that leaves without an owner |
 //!
 //! The driver has a thread of its own, which sleeps until the next deadline, or for ever: an idle
-//! runtime has no wake-ups.
+//! runtime has no wake-ups. If foreign code holds it up, a second thread drives on after 20 to 40 ms; a
+//! third watches that one, and so on for up to 16 that are held up at a time.
 //!
 //! # A job's life
 //!
@@ -116,6 +117,7 @@ mod error;
 mod events;
 mod handle;
 mod intake;
+mod judge;
 mod keys;
 mod members;
 #[cfg(any(tenure_loom, tenure_shuttle))]

@@ -3,8 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::ThreadId;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
@@ -37,6 +36,20 @@ pub(crate) struct Arming {
     pub(crate) at: Timestamp,
 }
 
+/// An attempt that came to nothing, and that nobody was told of.
+pub(crate) struct Failed {
+    id: JobId,
+    attempt: u32,
+    cause: AttemptError,
+    forgotten: Option<AttemptRecord>,
+}
+
+/// A job that is dead, and that nobody was told of.
+pub(crate) struct Dead {
+    letter: Arc<DeadLetter>,
+    surplus: Option<Arc<DeadLetter>>,
+}
+
 /// See the [file's docs](self).
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -51,8 +64,6 @@ pub(crate) struct Shared {
     pub(crate) drainers: Drainers,
     pub(crate) tasks: Tasks,
     pub(crate) held_up: CachePadded<HeldUp>,
-    /// The driver's thread, once it runs.
-    pub(crate) driver: OnceLock<ThreadId>,
     pub(crate) keys: Keys,
     pub(crate) subscribers: Subscribers,
     pub(crate) counters: CachePadded<Counters>,
@@ -78,7 +89,6 @@ impl Shared {
             drainers: Drainers::new(),
             tasks: Tasks::new(),
             held_up: CachePadded::new(HeldUp::new()),
-            driver: OnceLock::new(),
             keys: Keys::new(Arc::clone(&clock)),
             subscribers,
             counters: CachePadded::new(Counters::new()),
@@ -226,23 +236,36 @@ impl Shared {
 
     // --- ends -----------------------------------------------------------------------------------
 
-    /// An attempt came to nothing: tell, count, remember. The caller owns the job's next step.
+    /// An attempt came to nothing: count, remember, tell. The caller owns the job's next step.
     pub(crate) fn record(&self, job: &JobRef, record: AttemptRecord, member: Option<&Member>) {
+        let told = self.note_failure(job, record, member);
+        self.tell_failure(told);
+    }
+
+    /// The part of [`record`](Self::record) that calls no foreign code.
+    pub(crate) fn note_failure(
+        &self,
+        job: &JobRef,
+        record: AttemptRecord,
+        member: Option<&Member>,
+    ) -> Failed {
         self.count(member, |c| &c.failed_attempts);
         match record.cause {
             AttemptError::Panicked(_) => self.count(member, |c| &c.panicked),
             AttemptError::TimedOut { .. } => self.count(member, |c| &c.timed_out),
             _ => {}
         }
-        self.subscribers.tell(|| Event::AttemptFailed {
-            job: JobId(job.id),
-            attempt: record.number,
-            cause: record.cause.clone(),
-        });
-        if let Some(forgotten) = job.past(|past| past.record(record)) {
-            // Errors are the user's: their drop runs without the lock, and may panic.
-            self.contained("drop of an error", move || drop(forgotten));
-        }
+        let (id, attempt, cause) = (JobId(job.id), record.number, record.cause.clone());
+        Failed { id, attempt, cause, forgotten: job.past(|past| past.record(record)) }
+    }
+
+    /// The other part.
+    pub(crate) fn tell_failure(&self, failed: Failed) {
+        let Failed { id, attempt, cause, forgotten } = failed;
+        self.subscribers.tell(|| Event::AttemptFailed { job: id, attempt, cause: cause.clone() });
+        // Errors are the user's: their drop runs without a lock, and may panic, each by itself.
+        self.contained("drop of an error", move || drop(cause));
+        self.contained("drop of an error", move || drop(forgotten));
     }
 
     /// The job goes into Backoff with this delay, and its record is written: arm it.
@@ -254,18 +277,36 @@ impl Shared {
         delay: Duration,
         member: Option<&Member>,
     ) {
+        self.note_retry(&job, delay, member);
+        let id = JobId(job.id);
+        self.arm(job, epoch, delay);
+        self.tell_retry(id, next, delay);
+    }
+
+    pub(crate) fn note_retry(&self, job: &JobRef, delay: Duration, member: Option<&Member>) {
         self.count(member, |c| &c.retried);
         job.past(|past| past.delay = delay);
-        self.subscribers.tell(|| Event::RetryScheduled {
-            job: JobId(job.id),
-            attempt: next,
-            delay,
-        });
-        self.arm(job, epoch, delay);
+    }
+
+    pub(crate) fn tell_retry(&self, job: JobId, attempt: u32, delay: Duration) {
+        self.subscribers.tell(|| Event::RetryScheduled { job, attempt, delay });
     }
 
     /// The caller owns Completing, and the attempts are recorded: the job is dead.
     pub(crate) fn bury(&self, job: &JobRef, stop: Stop, leaving: bool, member: Option<&Member>) {
+        let (dead, ended) = self.die(job, stop, leaving, member);
+        self.tell_dead(dead);
+        self.finish(job, ended, false);
+    }
+
+    /// The part of [`bury`](Self::bury) before anybody is told: the job's word is final.
+    pub(crate) fn die(
+        &self,
+        job: &JobRef,
+        stop: Stop,
+        leaving: bool,
+        member: Option<&Member>,
+    ) -> (Dead, Ended) {
         let (history, omitted) =
             job.past(|past| (core::mem::take(&mut past.history), past.omitted));
         let letter = Arc::new(DeadLetter {
@@ -276,27 +317,35 @@ impl Shared {
             omitted,
             stop,
         });
-        self.keep(Arc::clone(&letter));
+        // Whoever has the result finds the letter.
+        let surplus = self.keep(Arc::clone(&letter));
+        // With no room at all it is the same, and not the last one.
+        let surplus = surplus.filter(|surplus| !Arc::ptr_eq(surplus, &letter));
         self.count(member, |c| &c.dead);
         // SAFETY: the caller owns Completing.
         let ended = unsafe { job.die(JobError::Dead(Arc::clone(&letter)), leaving) };
-        self.subscribers.tell(|| Event::JobDead(Arc::clone(&letter)));
-        // It may be the last one by now: the errors in it are the user's.
-        self.contained("drop of an error", move || drop(letter));
-        self.finish(job, ended, false);
+        (Dead { letter, surplus }, ended)
     }
 
-    fn keep(&self, letter: Arc<DeadLetter>) {
+    /// The other part.
+    pub(crate) fn tell_dead(&self, Dead { letter, surplus }: Dead) {
+        self.subscribers.tell(|| Event::JobDead(Arc::clone(&letter)));
+        // They may be the last ones by now. Errors are the user's: their drop runs without the lock, and
+        // may panic.
+        self.contained("drop of an error", move || drop(letter));
+        self.contained("drop of an error", move || drop(surplus));
+    }
+
+    /// Puts a letter to the others. The oldest comes back if there are too many.
+    fn keep(&self, letter: Arc<DeadLetter>) -> Option<Arc<DeadLetter>> {
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         letters.push_back(letter);
-        let surplus =
-            if letters.len() > self.config.dead_letters { letters.pop_front() } else { None };
+        let surplus = (letters.len() > self.config.dead_letters).then(|| letters.pop_front());
         drop(letters);
-        if let Some(surplus) = surplus {
+        if surplus.is_some() {
             self.counters.letters_lost.share(1);
-            // Errors are the user's: their drop runs without the lock, and may panic.
-            self.contained("drop of an error", move || drop(surplus));
         }
+        surplus.flatten()
     }
 
     pub(crate) fn letters(&self) -> Vec<Arc<DeadLetter>> {
@@ -403,6 +452,20 @@ impl Shared {
                 self.cancel_by_shutdown(&job);
             }
         }
+    }
+
+    /// One of the jobs that [`sweep`](Self::sweep) cancels, out of its queue.
+    pub(crate) fn next_queued(&self) -> Option<JobRef> {
+        for injector in &self.injectors {
+            loop {
+                match injector.steal() {
+                    Steal::Success(job) => return Some(job),
+                    Steal::Empty => break,
+                    Steal::Retry => {}
+                }
+            }
+        }
+        self.members.all().iter().find_map(|member| member.steal_any())
     }
 
     /// Cancels every timer on its way to the driver.

@@ -34,6 +34,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::sync::Wait;
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::park;
+use crate::timer::crew;
 
 const OPEN: u32 = 0;
 const CLOSING: u32 = 1;
@@ -221,8 +222,9 @@ impl Shared {
         });
         let deadline = self.clock.now().saturating_add(timeout);
         self.close(deadline);
-        if self.driver.get() == Some(&std::thread::current().id()) {
-            // In a listener, a waker or a drop that the driver runs: the end is its work, later.
+        if crew::is_aboard(self) {
+            // In a listener, a waker or a drop that the driver runs: the end is its work, later, or that
+            // of who took over from it.
             return self.closing.so_far();
         }
         self.closing

@@ -1,8 +1,12 @@
-//! The driver: one thread that owns the wheel, sleeps until the next deadline and runs callbacks.
+//! The driver: owns the wheel, sleeps until the next deadline and has callbacks run.
+//!
+//! Which thread that is, and what happens when a callback does not return: see [`helm`](super::helm).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::crew::Drive;
+use super::helm::Helm;
 use super::intake::Intake;
 use super::node::Timer;
 use super::state::Link;
@@ -16,17 +20,20 @@ use crate::sync::park;
 pub(super) struct Shared {
     pub(super) intake: Intake,
     pub(super) counters: Counters,
-    /// 1 once the driver touched its last timer.
+    pub(super) helm: Arc<Helm>,
+    /// 1 once the last callback has come back and the driver touched its last timer.
     done: AtomicU32,
 }
 
-/// Each has one writer at a time: the driver, but for `cancelled`.
+/// `fired` and `discarded` are written by whoever drives, the others by anybody.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) fired: AtomicU64,
     pub(super) panicked: AtomicU64,
     pub(super) discarded: AtomicU64,
     pub(super) cancelled: AtomicU64,
+    /// Of those, the ones that the driver has to clear up.
+    pub(super) left_behind: AtomicU64,
 }
 
 impl Shared {
@@ -38,7 +45,9 @@ impl Shared {
                 panicked: AtomicU64::new(0),
                 discarded: AtomicU64::new(0),
                 cancelled: AtomicU64::new(0),
+                left_behind: AtomicU64::new(0),
             },
+            helm: Arc::new(Helm::new()),
             done: AtomicU32::new(0),
         }
     }
@@ -78,7 +87,7 @@ impl AdvanceListener for Shared {
 fn count(counter: &AtomicU64) {
     // A model would try each order of these with everything else, and learn nothing.
     if cfg!(not(tenure_loom)) {
-        // ORDERING: Relaxed: statistics; the driver is the only writer.
+        // ORDERING: Relaxed: statistics; whoever drives is the only writer.
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
@@ -86,7 +95,20 @@ fn count(counter: &AtomicU64) {
 /// So many timers are linked before those that are due get their turn again.
 const BATCH: u32 = 256;
 
-/// The driver's own state. Only its thread has it.
+/// What to do with a callback that was taken.
+#[derive(Clone, Copy)]
+enum Fate {
+    Run,
+    Drop,
+}
+
+/// A timer whose callback was taken, and what becomes of it.
+pub(super) struct Deed {
+    timer: Timer,
+    fate: Fate,
+}
+
+/// The driver's own state. Only whoever drives has it.
 pub(super) struct Driver<C: Clock> {
     shared: Arc<Shared>,
     clock: C,
@@ -95,37 +117,26 @@ pub(super) struct Driver<C: Clock> {
     backlog: Option<Timer>,
     /// The clock's last reading.
     now: Timestamp,
+    /// What is due at `now` is being taken out; whether any was.
+    firing: Option<bool>,
     closing: bool,
+    /// At the end: what was in the wheel, to be dropped.
+    left: Vec<Timer>,
 }
 
 impl<C: Clock> Driver<C> {
     pub(super) fn new(shared: Arc<Shared>, clock: C) -> Self {
         let now = clock.now();
-        Self { shared, clock, wheel: Wheel::new(now), backlog: None, now, closing: false }
-    }
-
-    /// Until somebody closes the intake.
-    pub(super) fn run(mut self) {
-        sharpen_sleep();
-        loop {
-            self.take_in();
-            if self.closing {
-                break;
-            }
-            if self.fire() || self.backlog.is_some() {
-                // Time went by, or there is more to take in.
-                continue;
-            }
-            let next = self.wheel.next_deadline().unwrap_or(Timestamp::NEVER);
-            if self.shared.intake.prepare_sleep(next) {
-                let left = self.clock.real_time_until(next);
-                let due = left.is_some_and(|left| left.is_zero()) || self.clock.now() >= next;
-                if !due {
-                    self.shared.intake.sleep(left);
-                }
-            }
+        Self {
+            shared,
+            clock,
+            wheel: Wheel::new(now),
+            backlog: None,
+            now,
+            firing: None,
+            closing: false,
+            left: Vec::new(),
         }
-        self.end();
     }
 
     /// Links what is new and unlinks what was cancelled, some of it.
@@ -137,8 +148,8 @@ impl<C: Clock> Driver<C> {
         }
         for _ in 0..BATCH {
             let Some(timer) = self.backlog else { return };
-            // SAFETY: the stack was taken, this timer is not linked from it yet, and this is the
-            // driver's thread. After `link`, or the release, its `next` may be another's.
+            // SAFETY: the stack was taken, this timer is not linked from it yet, and this thread
+            // drives. After `link`, or the release, its `next` may be another's.
             unsafe {
                 self.backlog = Timer::from_ptr(timer.next());
                 match timer.key() {
@@ -163,7 +174,7 @@ impl<C: Clock> Driver<C> {
                 // callback that keeps inserting starves the others.
                 let deadline = timer.header().deadline.max(self.now);
                 let key = self.wheel.insert(deadline, timer);
-                // SAFETY: the driver's thread.
+                // SAFETY: this thread drives.
                 unsafe { timer.set_key(key) };
             }
             // SAFETY: the driver's hold, and the last that this thread does with the timer.
@@ -171,69 +182,112 @@ impl<C: Clock> Driver<C> {
         }
     }
 
-    /// Runs what is due, until something new comes in. False if nothing was due.
-    fn fire(&mut self) -> bool {
-        self.now = self.clock.now();
-        let mut fired = false;
+    /// The next timer that is due, its callback taken. `None` if there is none any more.
+    fn due(&mut self) -> Option<Timer> {
         while let Some(timer) = self.wheel.expire(self.now) {
-            fired = true;
-            // The callback may have closed the intake, or inserted what is due before the next.
-            if self.dispatch(timer, Timer::run, &self.shared.counters.fired)
-                && self.shared.intake.has_news()
-            {
-                break;
+            self.firing = Some(true);
+            // Else its canceller has pushed it, or is about to: the hold goes with that.
+            if timer.header().state.take() {
+                count(&self.shared.counters.fired);
+                return Some(timer);
             }
         }
-        fired
+        None
     }
 
-    /// Takes a timer's callback and does with it; false if it was cancelled.
-    fn dispatch(&self, timer: Timer, what: unsafe fn(Timer), counter: &AtomicU64) -> bool {
-        if !timer.header().state.take() {
-            // Its canceller has pushed it, or is about to: the hold goes with that.
-            return false;
+    /// At the end: the next timer that is left, its callback taken.
+    fn left(&mut self) -> Option<Timer> {
+        loop {
+            while let Some(timer) = self.left.pop() {
+                if timer.header().state.take() {
+                    count(&self.shared.counters.discarded);
+                    return Some(timer);
+                }
+            }
+            self.left = self.wheel.drain().collect();
+            if self.left.is_empty() {
+                if self.backlog.is_none() && self.shared.intake.finish() {
+                    return None;
+                }
+                self.take_in();
+            }
         }
-        count(counter);
-        // Foreign code, with no lock held and no state half written: the timer is out of the wheel,
-        // its phase final. It may panic, or call back into the timers.
-        // SAFETY: taken just now.
-        guarded(&self.shared.counters.panicked, || unsafe { what(timer) });
+    }
+
+    fn sleep(&self, next: Timestamp, helm: &Helm) {
+        if self.shared.intake.prepare_sleep(next) {
+            let left = self.clock.real_time_until(next);
+            let due = left.is_some_and(|left| left.is_zero()) || self.clock.now() >= next;
+            if !due {
+                helm.plan(next);
+                self.shared.intake.sleep(left);
+            }
+        }
+    }
+}
+
+impl<C: Clock> Drive for Driver<C> {
+    type Common = Shared;
+    type Deed = Deed;
+    type Outcome = ();
+
+    /// Until somebody closes the intake.
+    fn step(&mut self, helm: &Helm) -> Option<(Timestamp, Deed)> {
+        while !self.closing {
+            if self.firing.is_none() {
+                self.take_in();
+                if self.closing {
+                    break;
+                }
+                self.now = self.clock.now();
+                self.firing = Some(false);
+            }
+            if let Some(timer) = self.due() {
+                return Some((self.now, Deed { timer, fate: Fate::Run }));
+            }
+            let fired = self.firing.take() == Some(true);
+            // Unless time went by, or there is more to take in.
+            if !fired && self.backlog.is_none() {
+                let next = self.wheel.next_deadline().unwrap_or(Timestamp::NEVER);
+                self.sleep(next, helm);
+            }
+        }
+        self.left().map(|timer| (self.now, Deed { timer, fate: Fate::Drop }))
+    }
+
+    /// Foreign code, with no lock held and no state half written: the timer is out of the wheel, its
+    /// phase final. It may panic, call back into the timers, or never return.
+    fn perform(shared: &Arc<Shared>, Deed { timer, fate }: Deed) {
+        guarded(&shared.counters.panicked, || match fate {
+            // SAFETY: taken just now, by whoever made the deed; done once.
+            Fate::Run => unsafe { timer.run() },
+            // SAFETY: as above.
+            Fate::Drop => unsafe { timer.discard() },
+        });
         // SAFETY: the driver's hold, and the last that this thread does with the timer.
         unsafe { timer.release_driver() };
-        true
     }
 
-    /// Drops what is left, unrun, and lets the intake end.
-    fn end(mut self) {
-        loop {
-            for timer in self.wheel.drain() {
-                self.dispatch(timer, Timer::discard, &self.shared.counters.discarded);
-            }
-            if self.backlog.is_none() && self.shared.intake.finish() {
-                break;
-            }
-            self.take_in();
+    fn settle(&mut self, (): ()) {
+        // The callback may have closed the intake, or inserted what is due before the next.
+        if self.shared.intake.has_news() {
+            self.firing = None;
         }
-        self.shared.finish();
+    }
+
+    fn all_back(shared: &Shared) {
+        shared.finish();
     }
 }
 
 /// Runs foreign code; its panic ends here, counted.
 fn guarded(panicked: &AtomicU64, foreign: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) {
-        count(panicked);
+        // ORDERING: Relaxed: statistics; several may panic at a time, if one was held up.
+        panicked.fetch_add(1, Ordering::Relaxed);
         // The payload is foreign, too: its drop may panic with another.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             core::mem::forget(again);
         }
-    }
-}
-
-/// Asks the system to end this thread's sleeps when they are over, and not up to 50 µs later.
-fn sharpen_sleep() {
-    #[cfg(all(target_os = "linux", not(tenure_loom)))]
-    // SAFETY: takes one number, and concerns the calling thread alone.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
     }
 }

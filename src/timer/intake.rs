@@ -34,6 +34,10 @@ pub(super) struct Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused;
 
+/// What was below a timer when it was pushed. Compared and stored, never followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Below(*mut Header);
+
 #[derive(Debug)]
 pub(super) struct Intake {
     head: AtomicPtr<Header>,
@@ -63,8 +67,9 @@ impl Intake {
         }
     }
 
-    /// Hands a new timer to the driver, and wakes it if it would sleep past the deadline.
-    pub(super) fn insert(&self, new: Timer) -> Result<(), Refused> {
+    /// Hands a new timer to the driver, and wakes it if it would sleep past the deadline. What lies
+    /// below it on the stack, for [`withdraw`](Self::withdraw).
+    pub(super) fn insert(&self, new: Timer) -> Result<Below, Refused> {
         let deadline = new.header().deadline;
         let before = self.push(new, CLOSING | CLOSED)?;
         // Only now: had the driver woken and gone to sleep again before the push, the flag and the
@@ -75,7 +80,25 @@ impl Intake {
         {
             self.notify();
         }
-        Ok(())
+        Ok(Below(timer(before)))
+    }
+
+    /// Takes a timer, that its canceller just cancelled unseen, off the stack again. False if it is not
+    /// on top: then the driver will find it.
+    ///
+    /// On top, it has never been taken, for it is pushed a second time only after the driver has seen
+    /// it; so what was below it when it was pushed is below it now.
+    #[must_use]
+    pub(super) fn withdraw(&self, cancelled: Timer, below: Below) -> bool {
+        // ORDERING: Relaxed: a guess, which the compare-and-exchange checks.
+        let head = self.head.load(Ordering::Relaxed);
+        if timer(head) != cancelled.as_ptr() {
+            return false;
+        }
+        let without = with_flags(below.0, flags(head));
+        // ORDERING: Relaxed: nothing is published, and nobody else has seen the timer. It is an RMW, so
+        // it continues the release sequences of the pushes below. One that fails is left to the driver.
+        self.head.compare_exchange(head, without, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Hands a cancelled timer back, to be unlinked when the driver wakes for other reasons.

@@ -37,6 +37,9 @@
 //!   it, or did, and D2 follows. If the driver is gone, the push is refused and the canceller clears
 //!   DRIVER in its place.
 //!
+//! - **D4** A canceller that takes the timer off the stack before the driver sees it (`withdraw`)
+//!   clears DRIVER itself.
+//!
 //! So as long as the wheel points to a timer its memory is held.
 //!
 //! # The way to the driver
@@ -62,8 +65,17 @@
 //! - A clock that is moved writes its time, then does P3. If that comes before S2, S4 sees the new
 //!   time; if after, it finds PARKED.
 //!
-//! Whoever cancels wakes nobody, but for one in every 4,096: so cancelled timers never pile up
-//! beyond that while the driver sleeps.
+//! Whoever cancels what lies on top of the stack takes it off again (a timeout that was not needed: it
+//! leaves nothing behind). Whoever cancels anything else leaves it to the driver and wakes nobody, but
+//! for one in every 4,096: so cancelled timers never pile up beyond that while the driver sleeps.
+//! On top means never taken: a timer is pushed a second time only after the driver has linked it.
+//!
+//! # Who drives
+//!
+//! Callbacks are foreign code and may not return. So the driver lays its state down for each, and a
+//! second thread, which sleeps while nothing happens, takes it up after 20 to 40 ms: see `helm.rs`, which
+//! the runtime's driver stands on, too. A process that stood still meanwhile is told from a driver that
+//! is held up: the one who watches stood still as well, and starts its period again.
 //!
 //! To end, (E1) somebody sets CLOSING, and no new timer gets in; (E2) the driver empties its wheel and
 //! the stack, dropping callbacks that nobody cancelled; (E3) it turns a head that is empty but for
@@ -81,8 +93,13 @@
 //! | done                  | `Shared::finish`  | `is_done`       | what the driver ran and dropped  |
 //! ```
 
+pub(crate) mod crew;
 mod driver;
+pub(crate) mod helm;
 mod intake;
+#[cfg(any(tenure_loom, tenure_shuttle))]
+#[doc(hidden)]
+pub mod model;
 mod node;
 mod slab;
 mod state;

@@ -110,7 +110,20 @@ impl StateCell {
 
     /// The handle goes.
     pub(super) fn release_handle(&self) -> Release {
+        // ORDERING: Acquire: pairs with the Release in `release` of a driver that is through: then the
+        // word is this side's alone.
+        if self.0.load(Ordering::Acquire) & DRIVER == 0 {
+            return Release::Free;
+        }
         self.release(HANDLE, DRIVER)
+    }
+
+    /// The handle took the timer back before the driver saw it, so the driver's hold is gone.
+    pub(super) fn withdrawn(&self) {
+        // ORDERING: Relaxed: nobody else writes: the driver never sees it, and other cancels are too
+        // late. The handle's other borrowers only look.
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store(word & !DRIVER, Ordering::Relaxed);
     }
 
     /// The driver's side goes.
@@ -174,8 +187,9 @@ mod tests {
         assert!(!state.take());
         assert_eq!(state.cancel(), Cancel::TooLate);
         assert_eq!(state.release_driver(), Release::Held);
+        // The last one has it alone, and leaves the word as it is.
         assert_eq!(state.release_handle(), Release::Free);
-        assert_eq!(format!("{state:?}"), "TAKEN");
+        assert_eq!(format!("{state:?}"), "TAKEN|HANDLE");
     }
 
     #[test]

@@ -6,21 +6,24 @@ use std::sync::{Arc, Weak};
 
 use thiserror::Error;
 
+use super::crew;
 use super::driver::{Driver, Shared};
+use super::intake::Below;
 use super::node::Timer;
 use super::state::Cancel;
 use crate::clock::{AdvanceListener, Clock, MonotonicClock, Timestamp};
 use crate::promise::{Eventual, promise};
 use crate::sync::atomic::Ordering;
-use crate::sync::thread;
 
-/// After so many cancels the driver is woken to clear them up, should it still be asleep.
+/// After so many cancels that left work behind the driver is woken to clear up, should it still be
+/// asleep.
 const CLEAR_UP: u64 = 4096;
 
 /// Timers for any thread: a callback runs when its time has come.
 ///
 /// One thread of their own (the *driver*) sleeps until the earliest deadline, exactly; while there
-/// is none it does not wake at all. Insert from anywhere, and cancel from anywhere, without a lock.
+/// is none it does not wake at all. A second one, which sleeps as long, takes its place when a callback
+/// does not return. Insert from anywhere, and cancel from anywhere, without a lock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,9 +47,12 @@ const CLEAR_UP: u64 = 4096;
 /// # Which thread runs what
 ///
 /// Callbacks run on the driver, one after another, in the order of their deadlines (one that has
-/// passed at the time of the insert counts as now): each should be short, and hand long work on. One that panics is counted ([`TimerStats::panicked`]) and harms
-/// nobody else. One that never returns stops all timers behind it. A callback that is cancelled is
-/// dropped on the thread that cancels it; one that is left at the end, on the driver.
+/// passed at the time of the insert counts as now): each should be short, and hand long work on. One
+/// that panics is counted ([`TimerStats::panicked`]) and harms nobody else. One that takes longer than
+/// 20 to 40 ms is left behind: another thread drives on, so callbacks behind it run beside it. Up to 16
+/// may be left behind at a time ([`TimerStats::held_up`]); the one after those holds up the timers
+/// until one of them returns. A callback that is cancelled is dropped on the thread that cancels it;
+/// one that is left at the end, on the driver.
 ///
 /// # Cancellation and drop
 ///
@@ -56,7 +62,6 @@ const CLEAR_UP: u64 = 4096;
 pub struct Timers<C: Clock = MonotonicClock> {
     shared: Arc<Shared>,
     clock: Arc<C>,
-    driver: thread::ThreadId,
 }
 
 impl<C: Clock> Timers<C> {
@@ -74,11 +79,11 @@ impl<C: Clock> Timers<C> {
         let listener: Weak<Shared> = Arc::downgrade(&shared);
         clock.on_advance(listener as Weak<dyn AdvanceListener>);
         let driver = Driver::new(Arc::clone(&shared), Arc::clone(&clock));
-        let thread = thread::Builder::new()
-            .name("tenure-timers".into())
-            .spawn(move || driver.run())
+        let helm = Arc::clone(&shared.helm);
+        let time = Arc::clone(&clock) as Arc<dyn Clock>;
+        crew::start("tenure-timers".into(), helm, Arc::clone(&shared), time, driver)
             .map_err(StartError)?;
-        Ok(Self { shared, clock, driver: thread.thread().id() })
+        Ok(Self { shared, clock })
     }
 
     /// The clock that deadlines are on.
@@ -102,7 +107,7 @@ impl<C: Clock> Timers<C> {
     {
         let timer = Timer::new(deadline, callback);
         match self.shared.intake.insert(timer) {
-            Ok(()) => Ok(TimerHandle { timer, shared: Arc::clone(&self.shared) }),
+            Ok(below) => Ok(TimerHandle { timer, below, shared: Arc::clone(&self.shared) }),
             // SAFETY: made above with this callback; refused, so nobody else has seen it.
             Err(_) => Err(InsertError { callback: unsafe { timer.into_callback() } }),
         }
@@ -159,6 +164,7 @@ impl<C: Clock> Timers<C> {
             cancelled: counters.cancelled.load(Ordering::Relaxed),
             discarded: counters.discarded.load(Ordering::Relaxed),
             panicked: counters.panicked.load(Ordering::Relaxed),
+            held_up: self.shared.helm.held_up(),
         }
     }
 
@@ -175,7 +181,7 @@ impl<C: Clock> Timers<C> {
         let real = MonotonicClock::new();
         let deadline = real.now().saturating_add(most);
         self.shared.intake.close();
-        let own = thread::current().id() == self.driver;
+        let own = crew::is_aboard(&*self.shared);
         let complete =
             if own { self.shared.is_done() } else { self.shared.wait_done(&real, deadline) };
         Shutdown { complete, discarded: self.stats().discarded }
@@ -211,8 +217,14 @@ impl<C: Clock> fmt::Debug for Timers<C> {
 /// A timer that was inserted. Dropping it leaves the timer as it is.
 pub struct TimerHandle {
     timer: Timer,
+    below: Below,
     shared: Arc<Shared>,
 }
+
+// SAFETY: `below` is an address that is never followed; the rest is `Send`.
+unsafe impl Send for TimerHandle {}
+// SAFETY: as above: the rest is `Sync`.
+unsafe impl Sync for TimerHandle {}
 
 impl TimerHandle {
     /// Takes the callback away before it runs, and drops it on this thread. False if it has begun,
@@ -224,27 +236,52 @@ impl TimerHandle {
     ///
     /// Only if dropping what the callback holds does.
     pub fn cancel(&self) -> bool {
-        let found = self.timer.header().state.cancel();
-        match found {
+        match self.timer.header().state.cancel() {
             Cancel::TooLate => return false,
-            Cancel::Unseen => {}
+            Cancel::Unseen => {
+                // What is taken back at once leaves no work behind.
+                if self.shared.intake.withdraw(self.timer, self.below) {
+                    self.timer.header().state.withdrawn();
+                    self.count_cancelled();
+                } else {
+                    self.leave_behind();
+                }
+            }
             Cancel::Unlink => {
                 if self.shared.intake.unlink(self.timer).is_err() {
                     // SAFETY: the driver is gone and will not take the timer off the stack; its
                     // hold falls to the canceller. The handle's own keeps the memory.
                     unsafe { self.timer.release_driver() };
                 }
+                self.leave_behind();
             }
-        }
-        // ORDERING: Relaxed: statistics.
-        let before = self.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
-        if before % CLEAR_UP == CLEAR_UP - 1 {
-            self.shared.intake.notify();
         }
         // Last, as it is foreign and may panic.
         // SAFETY: the callback was taken just now.
         unsafe { self.timer.discard() };
         true
+    }
+
+    fn count_cancelled(&self) {
+        // A model would try each order of this with everything else, and learn nothing.
+        if cfg!(not(tenure_loom)) {
+            // ORDERING: Relaxed: statistics.
+            self.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It was cancelled and is the driver's to clear up.
+    fn leave_behind(&self) {
+        self.count_cancelled();
+        if cfg!(tenure_loom) {
+            // No model has so many.
+            return;
+        }
+        // ORDERING: Relaxed: a number.
+        let before = self.shared.counters.left_behind.fetch_add(1, Ordering::Relaxed);
+        if before % CLEAR_UP == CLEAR_UP - 1 {
+            self.shared.intake.notify();
+        }
     }
 
     /// Whether the callback is still to come.
@@ -309,7 +346,7 @@ impl Drop for TimerGuard {
     }
 }
 
-/// What timers did since they were started. Numbers of about now; each only grows.
+/// What timers did since they were started. Numbers of about now; all but `held_up` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimerStats {
@@ -321,6 +358,8 @@ pub struct TimerStats {
     pub discarded: u64,
     /// Callbacks that panicked while they ran or were dropped by the driver.
     pub panicked: u64,
+    /// Callbacks that took so long that another thread drives, and have not returned yet.
+    pub held_up: u32,
 }
 
 /// How a shutdown went.
@@ -332,7 +371,7 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Whether the driver has ended. If not, a callback still runs; the rest follows it.
+    /// Whether the driver has ended and every callback has returned. If not, one still runs.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete

@@ -17,6 +17,7 @@ pub mod runtime;
 pub mod runtime_pool;
 pub mod specimen;
 pub mod timer;
+pub mod timer_helm;
 pub mod wait;
 
 /// Every model of every room.
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Model> {
         promise_many::MODELS,
         specimen::MODELS,
         timer::MODELS,
+        timer_helm::MODELS,
         lock_condvar::MODELS,
         lock_rwlock::MODELS,
         wait::MODELS,

@@ -30,7 +30,7 @@ crate::models! { "retry";
     }
 
     /// Two successes pay for one retry, whatever is withdrawn meanwhile.
-    deposit_x_withdraw {
+    deposit_x_withdraw [bound: 3] {
         let (_, budget) = budget(0, 2);
         assert!(budget.withdraw() && budget.withdraw());
         let payers: Vec<_> = (0..2)

@@ -214,6 +214,30 @@ models! { "timer";
         assert_eq!((fate.ran(), fate.dropped()), (0, 1));
     }
 
+    /// A timer is taken back from the top of the stack while the driver takes the stack, and another one
+    /// is put on top: it is freed once, and the one below is not lost.
+    withdraw_x_take_x_insert [bound: 1, once] {
+        let (_, timers) = start();
+        let fate = Fate::new();
+        let canceller = {
+            let (timers, fate) = (Arc::clone(&timers), fate.clone());
+            spawn(move || {
+                let (callback, wait) = ring();
+                drop(timers.insert(Timestamp::ORIGIN, callback).unwrap());
+                assert!(timers.insert(LATE, fate.callback()).unwrap().cancel());
+                wait();
+            })
+        };
+        let inserter = {
+            let timers = Arc::clone(&timers);
+            spawn(move || drop(timers.insert(LATE, || ()).unwrap()))
+        };
+        canceller.join().unwrap();
+        inserter.join().unwrap();
+        end(&timers);
+        assert_eq!((fate.ran(), fate.dropped()), (0, 1));
+    }
+
     /// Two cancels of one handle: one of them has the callback.
     cancel_x_cancel [bound: 2, once] {
         let (_, timers) = start();
@@ -272,7 +296,7 @@ models! { "timer";
     }
 
     /// A cancel whose second push meets the driver's last look at the stack.
-    cancel_x_shutdown [bound: 2, once] {
+    cancel_x_shutdown [bound: 1, once] {
         let (_, timers) = start();
         let fate = Fate::new();
         let handle = timers.insert(LATE, fate.callback()).unwrap();

@@ -1,0 +1,173 @@
+//! What the driver does about an attempt that is out of time, or that the end does not wait for.
+//!
+//! All of it may call foreign code, so it is done without the driver's token; what the job and the pool
+//! need comes first.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::cell::JobRef;
+use super::error::{AttemptError, AttemptRecord};
+use super::events::Event;
+use super::members::Member;
+use super::options::JobId;
+use super::seat::Sitting;
+use super::shared::Shared;
+use super::state::{Lost, Then};
+use super::worker;
+use crate::clock::{Timestamp, nanos_saturating};
+use crate::lease::FencingToken;
+
+/// What the driver knows about a sitting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Note {
+    pub(super) sitting: Sitting,
+    /// Until when it is left alone.
+    pub(super) until: Timestamp,
+    pub(super) graces: u32,
+    /// It was over, by its word, but its worker had not stood up.
+    pub(super) over: bool,
+}
+
+/// Which seat: by worker, whose number is never used again, and by the seat's place.
+pub(super) type Place = (usize, usize);
+
+/// An attempt whose lease is out of time.
+pub(super) struct Case {
+    pub(super) member: Arc<Member>,
+    pub(super) place: Place,
+    pub(super) note: Note,
+    pub(super) job: JobRef,
+    pub(super) deadline: Timestamp,
+    pub(super) timeout: Duration,
+    pub(super) now: Timestamp,
+}
+
+impl Case {
+    /// What is known of the seat after that; and whether a worker was taken out and the system gave no
+    /// thread for another.
+    pub(super) fn judge(self, shared: &Arc<Shared>) -> (Place, Note, bool) {
+        let Self { member, place, mut note, job, deadline, timeout, now } = self;
+        let owed = judge(shared, &member, &mut note, job, (deadline, timeout, now));
+        (place, note, owed)
+    }
+}
+
+/// A lease is out of time. True: a worker was taken out, and the system gave no thread for another.
+fn judge(
+    shared: &Arc<Shared>,
+    member: &Arc<Member>,
+    note: &mut Note,
+    job: JobRef,
+    (deadline, timeout, now): (Timestamp, Duration, Timestamp),
+) -> bool {
+    let epoch = note.sitting.epoch();
+    let attempt = u32::from(job.state.peek().attempts()) + 1;
+    let began =
+        Timestamp::from_nanos(deadline.as_nanos().saturating_sub(nanos_saturating(timeout)));
+    let decision = shared.decide(&job, attempt, began, true, None);
+    let then = if decision.is_ok() { Then::Retry } else { Then::Die };
+    let lost = job.state.rescue(epoch, then, false);
+    match lost {
+        Lost::Alive => {
+            note.until = now.saturating_add(timeout);
+            return false;
+        }
+        Lost::Fenced if !note.over => {
+            // Its word has moved on, so its worker is on its way out of here: in the drop of a value
+            // or a waker at worst, which is foreign code, too. One more period.
+            note.over = true;
+            note.until = now.saturating_add(timeout);
+            return false;
+        }
+        Lost::Fenced | Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_) => {}
+    }
+    note.until = Timestamp::NEVER;
+    // From here on, what matters first: the pool has a worker, the key is free, the job goes on. The
+    // calls of foreign code are the last of each.
+    let replaced = replace(shared, member);
+    let failed = (!matches!(lost, Lost::Fenced)).then(|| {
+        let cause = AttemptError::TimedOut { after: timeout };
+        let serial = job.options.as_ref().and_then(|o| o.serial.as_ref());
+        if let Some(serial) = serial {
+            shared.keys.revoke(serial);
+        }
+        let token =
+            serial.map_or_else(|| FencingToken::of(0, u64::from(epoch)), |serial| serial.token());
+        let record = AttemptRecord { number: attempt, token, started: began, ended: now, cause };
+        shared.note_failure(&job, record, None)
+    });
+    let id = JobId(job.id);
+    match (lost, decision) {
+        (Lost::Backoff { epoch }, Ok(delay)) => {
+            shared.note_retry(&job, delay, None);
+            shared.arm(job, epoch, delay);
+            if let Some(failed) = failed {
+                shared.tell_failure(failed);
+            }
+            shared.tell_retry(id, attempt + 1, delay);
+        }
+        (Lost::Dying, Err(stop)) => {
+            let (dead, ended) = shared.die(&job, stop, false, None);
+            shared.finish(&job, ended, false);
+            if let Some(failed) = failed {
+                shared.tell_failure(failed);
+            }
+            shared.tell_dead(dead);
+        }
+        (Lost::Cancelled(ended), _) => {
+            shared.cancelled(&job, ended, None);
+            if let Some(failed) = failed {
+                shared.tell_failure(failed);
+            }
+        }
+        (Lost::Fenced, _) => {}
+        (Lost::Dying | Lost::Backoff { .. } | Lost::Alive, _) => {
+            unreachable!("`rescue` does what it was told to")
+        }
+    }
+    let Some(replacement) = replaced else { return false };
+    shared.subscribers.tell(|| Event::WorkerStuck {
+        worker: member.index,
+        job: id,
+        attempt,
+        replacement: replacement.ok().flatten(),
+    });
+    replacement.is_err()
+}
+
+/// Takes a stuck worker out and puts another one in its place. `None`: it was out already; `Err`: the
+/// system gave no thread.
+fn replace(shared: &Arc<Shared>, member: &Arc<Member>) -> Option<Result<Option<usize>, ()>> {
+    if member.is_stuck() {
+        return None;
+    }
+    let room = shared.members.stuck() < shared.config.max_stuck_workers;
+    if !shared.members.retire(member, room) {
+        return None;
+    }
+    // It may have stood up meanwhile, and sleep: it has to notice.
+    shared.sleepers.notify_all();
+    shared.counters.replaced_workers.share(1);
+    if !room || shared.closing.has_begun() {
+        return Some(Ok(None));
+    }
+    Some(worker::spawn(shared).map(Some).map_err(drop))
+}
+
+/// The end: an attempt is no longer waited for. True: its job ended by that.
+pub(super) fn evict(shared: &Shared, job: &JobRef, epoch: u32) -> bool {
+    // Not Leased, if the attempt that sits here is a late one: then it ends like others.
+    shared.cancel_by_shutdown(job);
+    let lost = job.state.rescue(epoch, Then::Die, true);
+    if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) {
+        shared.keys.revoke(serial);
+    }
+    match lost {
+        Lost::Cancelled(ended) => {
+            shared.cancelled(job, ended, None);
+            true
+        }
+        Lost::Fenced | Lost::Alive | Lost::Backoff { .. } | Lost::Dying => false,
+    }
+}

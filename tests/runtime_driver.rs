@@ -1,0 +1,317 @@
+//! The runtime's driver when foreign code holds it up: timers, rescues and the shutdown go on.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tenure::clock::{Clock, ManualClock, MonotonicClock};
+use tenure::retry::{Jitter, RetryPolicy};
+use tenure::runtime::{Event, JobError, JobHandle, Runtime, blocking};
+
+const SEC: Duration = Duration::from_secs(1);
+/// Longer than any test may take; only ever waited for by a test that fails.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Something that hangs when it is told to, and says so.
+struct Trap {
+    sprung: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Trap {
+    /// The trap, what says that somebody is in it, and what lets them out when it is dropped.
+    fn new() -> (Arc<Self>, Receiver<()>, Sender<()>) {
+        let (says, caught) = channel();
+        let (release, held) = channel();
+        (Arc::new(Self { sprung: Mutex::new(Some((says, held))) }), caught, release)
+    }
+
+    /// Holds the first one who comes.
+    fn enter(&self) {
+        let sprung = self.sprung.lock().unwrap().take();
+        if let Some((says, held)) = sprung {
+            says.send(()).unwrap();
+            let _ = held.recv();
+        }
+    }
+}
+
+impl Wake for Trap {
+    fn wake(self: Arc<Self>) {
+        self.enter();
+    }
+}
+
+fn value<T: Send + 'static>(job: &mut JobHandle<T>) -> Result<T, JobError> {
+    job.get_timeout(LONG).expect("the job ends")
+}
+
+/// Moves the clock on until it has an answer: a driver that looks late gives grace, so one step may not
+/// be enough.
+fn step_until<T>(clock: &ManualClock, step: Duration, mut what: impl FnMut() -> Option<T>) -> T {
+    let real = MonotonicClock::new();
+    let begun = real.now();
+    loop {
+        clock.advance(step);
+        if let Some(answer) = what() {
+            return answer;
+        }
+        assert!(real.now().saturating_since(begun) < LONG);
+        std::thread::yield_now();
+    }
+}
+
+/// All that hung are back, and the runtime ends.
+fn ends_clean(rt: &Runtime) {
+    let real = MonotonicClock::new();
+    let begun = real.now();
+    while rt.stats().stuck_workers > 0 {
+        assert!(real.now().saturating_since(begun) < LONG);
+        std::thread::yield_now();
+    }
+    assert!(rt.shutdown(LONG).abandoned.is_empty());
+}
+
+fn retry(attempts: u32) -> RetryPolicy {
+    RetryPolicy::fixed(SEC).jitter(Jitter::None).max_attempts(attempts).build().unwrap()
+}
+
+/// A runtime with one worker whose listener hangs on the first event that fits, and a job whose first
+/// attempt hangs.
+fn trapped(
+    fits: fn(&Event) -> bool,
+) -> (Runtime, ManualClock, JobHandle<u32>, Receiver<()>, Sender<()>, Sender<()>) {
+    let clock = ManualClock::new();
+    let (trap, caught, release) = Trap::new();
+    let rt = Runtime::builder()
+        .workers(1)
+        .clock(clock.clone())
+        .attempt_timeout(SEC)
+        .retry(retry(3))
+        .on_event(move |event| {
+            if fits(event) {
+                trap.enter();
+            }
+        })
+        .build()
+        .unwrap();
+    let (first, begun, end_first) = Trap::new();
+    let job = rt
+        .submit(move |ctx| {
+            if ctx.attempt() == 1 {
+                first.enter();
+            }
+            Ok::<_, String>(ctx.attempt())
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    (rt, clock, job, caught, release, end_first)
+}
+
+/// What the driver is about to tell, it has done: the pool has a new worker, the job its next attempt.
+#[test]
+fn a_listener_that_hangs_on_the_driver_holds_up_neither_the_rescue_nor_the_timers() {
+    let told: [fn(&Event) -> bool; 4] = [
+        |event| matches!(event, Event::DriverLate { .. }),
+        |event| matches!(event, Event::AttemptFailed { .. }),
+        |event| matches!(event, Event::RetryScheduled { .. }),
+        |event| matches!(event, Event::WorkerStuck { .. }),
+    ];
+    for fits in told {
+        let (rt, clock, mut job, caught, release, end_first) = trapped(fits);
+        // Further than the deadline, so that the driver is late, too.
+        step_until(&clock, SEC * 3 / 2, || caught.try_recv().ok());
+        let mut delayed = rt.job(|_| Ok::<_, String>(7)).delay(SEC).submit().unwrap();
+        let ended = step_until(&clock, SEC, || job.get_timeout(Duration::from_millis(5)));
+        assert_eq!(ended.unwrap(), 2);
+        let ended = step_until(&clock, SEC, || delayed.get_timeout(Duration::from_millis(5)));
+        assert_eq!(ended.unwrap(), 7);
+        assert_eq!(rt.stats().timed_out, 1, "judged once");
+        drop((release, end_first));
+        ends_clean(&rt);
+    }
+}
+
+/// A job that has no more attempts has its end before anybody is told.
+#[test]
+fn a_listener_that_hangs_holds_up_no_job_that_dies() {
+    let clock = ManualClock::new();
+    let (trap, caught, release) = Trap::new();
+    let rt = Runtime::builder()
+        .workers(1)
+        .clock(clock.clone())
+        .attempt_timeout(SEC)
+        .retry(retry(1))
+        .on_event(move |event| {
+            if let Event::AttemptFailed { .. } = event {
+                trap.enter();
+            }
+        })
+        .build()
+        .unwrap();
+    let (hang, begun, end_job) = Trap::new();
+    let mut job = rt
+        .submit(move |_| {
+            hang.enter();
+            Ok::<_, String>(())
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    step_until(&clock, SEC, || caught.try_recv().ok());
+    assert!(matches!(value(&mut job), Err(JobError::Dead(_))));
+    assert_eq!(rt.dead_letters().len(), 1);
+    drop((release, end_job));
+    ends_clean(&rt);
+}
+
+/// The waker of a job that dies on the driver hangs.
+#[test]
+fn a_waker_that_hangs_on_the_driver_holds_up_no_timer() {
+    let clock = ManualClock::new();
+    let rt = Runtime::builder()
+        .workers(1)
+        .clock(clock.clone())
+        .attempt_timeout(SEC)
+        .retry(retry(1))
+        .build()
+        .unwrap();
+    let (hang, begun, end_job) = Trap::new();
+    let mut job = rt
+        .submit(move |_| {
+            hang.enter();
+            Ok::<_, String>(())
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    let (trap, caught, release) = Trap::new();
+    let waker = Waker::from(trap);
+    let mut poll = || {
+        let poll = std::pin::Pin::new(&mut job).poll(&mut Context::from_waker(&waker));
+        matches!(poll, Poll::Ready(Err(JobError::Dead(_))))
+    };
+    assert!(!poll());
+    step_until(&clock, SEC, || caught.try_recv().ok());
+    let mut delayed = rt.job(|_| Ok::<_, String>(7)).delay(SEC).submit().unwrap();
+    let ended = step_until(&clock, SEC, || delayed.get_timeout(Duration::from_millis(5)));
+    assert_eq!(ended.unwrap(), 7);
+    assert!(poll());
+    drop((release, end_job));
+    ends_clean(&rt);
+}
+
+/// The shutdown is seen through by whoever drives then.
+#[test]
+fn a_shutdown_ends_though_a_listener_holds_the_driver() {
+    let (rt, clock, mut job, caught, release, end_first) =
+        trapped(|event| matches!(event, Event::WorkerStuck { .. }));
+    step_until(&clock, SEC, || caught.try_recv().ok());
+    let waits: Vec<_> = (0..100)
+        .map(|_| rt.job(|_| Ok::<_, String>(())).delay(Duration::MAX).submit().unwrap())
+        .collect();
+    let report = rt.shutdown(LONG);
+    assert_eq!(report.cancelled, 100);
+    // The attempt that was given up long ago is still there.
+    assert_eq!(report.abandoned.len(), 1);
+    for mut job in waits {
+        assert!(matches!(value(&mut job), Err(JobError::Shutdown)));
+    }
+    let _ = value(&mut job);
+    drop((release, end_first));
+}
+
+/// Every worker hangs; a timer comes due; a stuck worker's successor runs its job.
+#[test]
+fn a_timer_that_is_due_while_all_workers_hang_is_run_by_their_successors() {
+    let clock = ManualClock::new();
+    let rt = Runtime::builder()
+        .workers(2)
+        .clock(clock.clone())
+        .attempt_timeout(10 * SEC)
+        .retry(retry(1))
+        .build()
+        .unwrap();
+    let mut hangs = Vec::new();
+    for _ in 0..2 {
+        let (hang, begun, release) = Trap::new();
+        let job = rt
+            .submit(move |_| {
+                hang.enter();
+                Ok::<_, String>(())
+            })
+            .unwrap();
+        begun.recv_timeout(LONG).unwrap();
+        hangs.push((job, release));
+    }
+    let mut due = rt.job(|_| Ok::<_, String>(7)).delay(SEC).submit().unwrap();
+    let ended = step_until(&clock, SEC, || due.get_timeout(Duration::from_millis(5)));
+    assert_eq!(ended.unwrap(), 7);
+}
+
+/// Every worker is in a section that blocks: the timer's job runs at its time, on a stand-in.
+#[test]
+fn a_timer_that_is_due_while_all_workers_block_is_run_by_a_stand_in() {
+    let clock = ManualClock::new();
+    let rt = Runtime::builder().workers(2).clock(clock.clone()).build().unwrap();
+    let mut sections = Vec::new();
+    for _ in 0..2 {
+        let (section, begun, release) = Trap::new();
+        let block = move |_: &_| {
+            blocking(|| section.enter());
+            Ok::<_, String>(())
+        };
+        let job = rt.submit(block).unwrap();
+        begun.recv_timeout(LONG).unwrap();
+        sections.push((job, release));
+    }
+    let mut due = rt.job(|_| Ok::<_, String>(7)).delay(SEC).submit().unwrap();
+    clock.advance(SEC);
+    assert_eq!(value(&mut due).unwrap(), 7);
+    for (mut job, release) in sections {
+        drop(release);
+        value(&mut job).unwrap();
+    }
+}
+
+/// The process stands still for five seconds, by its clock, with attempts of every age: none is made
+/// twice, nobody is given up, and all end.
+#[test]
+fn a_pause_of_five_seconds_gives_nobody_up() {
+    let clock = ManualClock::new();
+    let rt = Runtime::builder()
+        .workers(3)
+        .clock(clock.clone())
+        .attempt_timeout(SEC)
+        .retry(retry(3))
+        .build()
+        .unwrap();
+    let events = rt.events();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        let (hang, begun, release) = Trap::new();
+        let count = Arc::clone(&runs);
+        let job = rt
+            .submit(move |_| {
+                count.fetch_add(1, SeqCst);
+                hang.enter();
+                Ok::<_, String>(())
+            })
+            .unwrap();
+        begun.recv_timeout(LONG).unwrap();
+        clock.advance(SEC / 5);
+        jobs.push((job, release));
+    }
+    let mut delayed = rt.job(|_| Ok::<_, String>(7)).delay(SEC / 2).submit().unwrap();
+    clock.advance(5 * SEC);
+    // It comes due in the pause, and waits for a worker; the lag is told when all seats were seen.
+    while !matches!(events.next_timeout(LONG).expect("it is told"), Event::DriverLate { .. }) {}
+    for (mut job, release) in jobs {
+        drop(release);
+        value(&mut job).unwrap();
+    }
+    assert_eq!(value(&mut delayed).unwrap(), 7);
+    let stats = rt.stats();
+    assert_eq!((runs.load(SeqCst), stats.timed_out, stats.replaced_workers), (3, 0, 0));
+}
