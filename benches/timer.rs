@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -117,7 +117,8 @@ impl Queue for DelayQueue<u64> {
     fn expire(&mut self) -> usize {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let mut count = 0;
-        futures::executor::block_on(async {
+        // Its own executor, which turns the clock's wheel between two polls.
+        runtime().block_on(async {
             for _ in 0..=HORIZON.as_millis() {
                 tokio::time::advance(TICK).await;
                 while let std::task::Poll::Ready(Some(expired)) = self.poll_expired(&mut context) {
@@ -268,12 +269,19 @@ fn bench<Q: Queue>(c: &mut Criterion, delays: &[Duration]) {
     group.finish();
 }
 
+/// The runtime of the one that needs one, with a clock that is moved by hand.
+fn runtime() -> &'static tokio::runtime::Runtime {
+    static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        let builder =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        builder.unwrap()
+    })
+}
+
 fn all(c: &mut Criterion) {
     let delays = delays();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.unwrap();
-    let _entered = runtime.enter();
+    let _entered = runtime().enter();
     bench::<Wheel<u64>>(c, &delays);
     bench::<Shared>(c, &delays);
     bench::<QuadWheelWithOverflow<IdOnlyTimerEntry<u64>>>(c, &delays);

@@ -92,6 +92,28 @@
 //! | CLOSING → CLOSED      | `Intake::finish`  | `push`, refused | that the driver is through (D3)  |
 //! | done                  | `Shared::finish`  | `is_done`       | what the driver ran and dropped  |
 //! ```
+//!
+//! # Measured
+//!
+//! On 2 cores of an AMD EPYC guest, `cargo bench --bench timer`: a million timers anywhere in the next
+//! minute, per timer; the last column is a timer that is inserted and cancelled beside them.
+//!
+//! | | insert | cancel, shuffled | expire | insert + cancel |
+//! |---|---|---|---|---|
+//! | [`Wheel`] | 57 ns | 74 ns | 108 ns | 40 ns |
+//! | [`Timers`], from a thread | 65 ns | 183 ns | 246 ns, with callbacks | 18 ns |
+//! | `hierarchical_hash_wheel_timer` | 114 ns | 91 ns | 409 ns | 284 ns |
+//! | `BTreeMap` and mutex | 390 ns | 553 ns | 74 ns | 611 ns |
+//! | `DelayQueue` | 35 ns | 396 ns | | |
+//!
+//! Lateness of 10,000 timers over a second, in µs (`cargo bench --bench timer_lateness`, 2 rounds):
+//!
+//! | | p50 | p99 | p99.9 | p50 beside 2 busy threads |
+//! |---|---|---|---|---|
+//! | [`Timers`] | 26 | 338 | 3,263 | 14 |
+//! | async-io | 28 | 487 | 1,738 | 16 |
+//! | tokio | 1,060 | 1,993 | 2,954 | 1,055 |
+//! | map and condition variable | 70 | 674 | 2,434 | 64 |
 
 pub(crate) mod crew;
 mod driver;
