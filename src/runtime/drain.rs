@@ -29,8 +29,9 @@ impl Drainers {
     pub(crate) fn job_ended(&self) {
         // ORDERING: Relaxed: who misses a drainer lets it look again by itself, see `LOOK_AGAIN`.
         if self.waiting.load(Ordering::Relaxed) != 0 {
-            // ORDERING: Release: pairs with the Acquire in `Shared::drain`: the count of that end.
-            self.ends.fetch_add(1, Ordering::Release);
+            // ORDERING: Relaxed: only that it moves matters. Whether the runtime is dry is read from
+            // the counters, which have an order of their own.
+            self.ends.fetch_add(1, Ordering::Relaxed);
             park::wake_all(&raw const self.ends);
         }
     }
@@ -50,8 +51,8 @@ impl Shared {
         // ORDERING: Relaxed: see `job_ended`.
         self.drainers.waiting.fetch_add(1, Ordering::Relaxed);
         let dry = loop {
-            // ORDERING: Acquire: pairs with the Release in `job_ended`.
-            let seen = self.drainers.ends.load(Ordering::Acquire);
+            // ORDERING: Relaxed: see `job_ended`.
+            let seen = self.drainers.ends.load(Ordering::Relaxed);
             if self.is_dry() {
                 break true;
             }

@@ -193,7 +193,7 @@ pub(super) struct Alarm {
     rung: AtomicU32,
 }
 
-thread_local! {
+crate::sync::thread_local! {
     static ALARM: Arc<Alarm> = Arc::new(Alarm { rung: AtomicU32::new(0) });
 }
 

@@ -12,12 +12,13 @@ use core::time::Duration;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::cell::JobRef;
 use super::options::JobKey;
 use crate::clock::Clock;
 use crate::lease::{AcquireError, FencingToken, LeaseTable, OwnedLease};
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A job's key.
@@ -31,6 +32,13 @@ pub(crate) struct Serial {
 impl Serial {
     pub(crate) fn new(key: JobKey) -> Self {
         Self { key, token: AtomicU64::new(0) }
+    }
+
+    /// A lease with this token was granted. A late attempt may come here after its successor, so the
+    /// greatest counts.
+    fn granted(&self, token: FencingToken) {
+        // ORDERING: Relaxed: see `token`.
+        self.token.fetch_max(u64::from_be_bytes(token.to_bytes()), Ordering::Relaxed);
     }
 
     /// The token of the latest lease.
@@ -61,7 +69,7 @@ type Queues = HashMap<JobKey, VecDeque<JobRef>>;
 #[derive(Debug)]
 pub(crate) struct Keys {
     hasher: RandomState,
-    // `std` locks: keyed jobs only, and no foreign code under them (a job's last reference is never
+    // Plain locks: keyed jobs only, and no foreign code under them (a job's last reference is never
     // dropped inside).
     shards: [Mutex<Queues>; SHARDS],
     pub(crate) leases: Leases,
@@ -76,15 +84,15 @@ impl Keys {
         }
     }
 
-    fn shard(&self, key: &JobKey) -> std::sync::MutexGuard<'_, Queues> {
+    fn shard(&self, key: &JobKey) -> &Mutex<Queues> {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
-        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+        &self.shards[at]
     }
 
     /// The job, Suspended, asks for its key. True: it has it, resume it; false: it waits in line.
     #[must_use]
     pub(crate) fn admit(&self, key: &JobKey, job: &JobRef) -> bool {
-        match self.shard(key).entry(key.clone()) {
+        match self.shard(key).lock().entry(key.clone()) {
             Entry::Vacant(free) => {
                 free.insert(VecDeque::new());
                 true
@@ -101,7 +109,7 @@ impl Keys {
     pub(crate) fn release(&self, key: &JobKey) -> Option<JobRef> {
         loop {
             let next = {
-                let mut shard = self.shard(key);
+                let mut shard = self.shard(key).lock();
                 match shard.get_mut(key)?.pop_front() {
                     Some(job) => job,
                     None => {
@@ -132,10 +140,7 @@ impl Keys {
             let ttl = self.leases.longest_ttl().saturating_sub(Duration::from_secs(1));
             match self.leases.try_acquire(&serial.key, ttl) {
                 Ok(held) => {
-                    // ORDERING: Relaxed: see `Serial::token`.
-                    serial
-                        .token
-                        .store(u64::from_be_bytes(held.token().to_bytes()), Ordering::Relaxed);
+                    serial.granted(held.token());
                     // Between its start and here it may have been given up, and its successor, of a
                     // smaller token, may have come and gone. If it still is the current one, all who
                     // follow come after this grant: the successor's grant comes after its start, that
@@ -170,7 +175,7 @@ impl Keys {
     pub(crate) fn drain(&self) -> Vec<JobRef> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             for queue in shard.values_mut() {
                 all.extend(queue.drain(..));
             }

@@ -1,7 +1,7 @@
 //! The worker threads, those in the pool and those that are stuck.
 
 use core::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crossbeam_deque::{Steal, Stealer};
 use crossbeam_utils::CachePadded;
@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::cell::{Header, JobRef};
 use super::seat::Seat;
 use super::stats::{Counters, Stats};
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// In the pool.
@@ -53,8 +54,9 @@ impl Member {
 
     /// Puts a job into the slot; the one that was there comes back.
     pub(crate) fn put_lifo(&self, job: JobRef) -> Option<JobRef> {
-        // ORDERING: AcqRel: Release hands the job to whoever takes it, Acquire takes over the old.
-        let old = self.lifo.swap(job.into_raw(), Ordering::AcqRel);
+        // ORDERING: Release: pairs with the Acquire in `take_lifo`: the job. What was there is our own:
+        // nobody but the owner puts.
+        let old = self.lifo.swap(job.into_raw(), Ordering::Release);
         // SAFETY: a reference that `put_lifo` left; the swap took it out, once.
         (!old.is_null()).then(|| unsafe { JobRef::from_raw(old) })
     }
@@ -105,7 +107,7 @@ impl Member {
 
     /// The seat for an attempt that runs `depth` attempts deep (1 and up).
     pub(crate) fn nested_seat(&self, depth: usize) -> Arc<Seat> {
-        let mut nested = self.lock_nested();
+        let mut nested = self.nested.lock();
         while nested.len() < depth {
             nested.push(Arc::new(Seat::new()));
         }
@@ -115,16 +117,12 @@ impl Member {
         seat
     }
 
-    fn lock_nested(&self) -> MutexGuard<'_, Vec<Arc<Seat>>> {
-        self.nested.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Calls `f` for each of its seats.
     pub(crate) fn each_seat(&self, mut f: impl FnMut(&Seat)) {
         f(&self.seat);
         // ORDERING: Relaxed: see `nested_seat`.
         if self.nested_count.load(Ordering::Relaxed) > 0 {
-            let nested = self.lock_nested().clone();
+            let nested = self.nested.lock().clone();
             for seat in &nested {
                 f(seat);
             }
@@ -132,8 +130,8 @@ impl Member {
     }
 
     fn standing(&self) -> u32 {
-        // ORDERING: Acquire: pairs with the AcqRel of whoever moved it.
-        self.standing.load(Ordering::Acquire)
+        // ORDERING: Relaxed: it says what becomes of the thread, and hands nothing over.
+        self.standing.load(Ordering::Relaxed)
     }
 
     /// Whether its thread should end at the next turn.
@@ -154,8 +152,8 @@ impl Member {
     }
 
     fn leave(&self, from: u32, to: u32) -> bool {
-        // ORDERING: AcqRel: who moves it hands over what came before; nothing is read on failure.
-        self.standing.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // ORDERING: Relaxed: only who moves it matters; see `standing`.
+        self.standing.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -188,12 +186,8 @@ impl Members {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, (u64, Crew)> {
-        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn all(&self) -> Crew {
-        Arc::clone(&self.lock().1)
+        Arc::clone(&self.crew.lock().1)
     }
 
     /// Brings a snapshot up to date.
@@ -201,7 +195,7 @@ impl Members {
         // ORDERING: Relaxed: a look; the lock orders the rest. That a new member with work is not
         // missed by somebody about to sleep is the fences' business, see `Sleepers`.
         if self.version.load(Ordering::Relaxed) != *version {
-            let lock = self.lock();
+            let lock = self.crew.lock();
             *version = lock.0;
             *crew = Arc::clone(&lock.1);
         }
@@ -213,7 +207,7 @@ impl Members {
     }
 
     fn change(&self, to: impl FnOnce(&Crew) -> Crew) {
-        let mut lock = self.lock();
+        let mut lock = self.crew.lock();
         lock.1 = to(&lock.1);
         lock.0 += 1;
         // ORDERING: Relaxed: see `refresh`.
@@ -221,8 +215,8 @@ impl Members {
     }
 
     pub(crate) fn join(&self, member: &Arc<Member>) {
-        // ORDERING: AcqRel: see `leave_active`.
-        self.active.fetch_add(1, Ordering::AcqRel);
+        // ORDERING: Relaxed: whoever brings a worker is counted itself, or is the driver, which asks.
+        self.active.fetch_add(1, Ordering::Relaxed);
         self.change(|crew| crew.iter().chain([member]).cloned().collect());
     }
 
@@ -230,7 +224,7 @@ impl Members {
     pub(crate) fn part(&self, member: &Arc<Member>, counters: &Counters) -> bool {
         let before = member.standing();
         let active = before == ACTIVE && member.leave(ACTIVE, GONE);
-        let mut lock = self.lock();
+        let mut lock = self.crew.lock();
         // Under the lock, so that sums over both never miss or double a set.
         counters.absorb(&member.counters);
         lock.1 = lock.1.iter().filter(|other| !Arc::ptr_eq(other, member)).cloned().collect();
@@ -244,6 +238,12 @@ impl Members {
         active
     }
 
+    /// Whether more than `needed` are active: for a look, before [`step_down`](Self::step_down).
+    pub(crate) fn is_surplus(&self, needed: usize) -> bool {
+        // ORDERING: Relaxed: ordered by the fences of `Sleepers`, for who goes to sleep.
+        self.active.load(Ordering::Relaxed) > needed
+    }
+
     /// Takes a worker out that is one too many: more than `needed` are active. True: it is out.
     ///
     /// `needed` is asked again when the worker is counted out: who began to block in between still
@@ -255,8 +255,8 @@ impl Members {
             if seen <= needed() || !member.is_active() {
                 return false;
             }
-            // ORDERING: AcqRel: see `leave_active`.
-            match self.active.compare_exchange(seen, seen - 1, Ordering::AcqRel, Ordering::Relaxed)
+            // ORDERING: Release: as in `leave_active`.
+            match self.active.compare_exchange(seen, seen - 1, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => break,
                 Err(now) => seen = now,
@@ -266,22 +266,23 @@ impl Members {
         // us gone, or we see that it blocks.
         fence(Ordering::SeqCst);
         if seen - 1 < needed() {
-            // ORDERING: AcqRel: see `leave_active`.
-            self.active.fetch_add(1, Ordering::AcqRel);
+            // ORDERING: Relaxed: a number; whatever we did is released when we leave.
+            self.active.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         // It is idle, so nobody calls it stuck, and it is counted out by now.
         let out = member.leave(ACTIVE, GONE);
         if !out {
-            // ORDERING: AcqRel: see `leave_active`.
-            self.active.fetch_add(1, Ordering::AcqRel);
+            // ORDERING: Relaxed: as above.
+            self.active.fetch_add(1, Ordering::Relaxed);
         }
         out
     }
 
     fn leave_active(&self) {
-        // ORDERING: AcqRel: the driver, which sees the count at zero, has seen what they did.
-        self.active.fetch_sub(1, Ordering::AcqRel);
+        // ORDERING: Release: pairs with the Acquire in `active`: who sees the count at zero has seen
+        // what they did. (All that move it are RMWs, which carry each other's release on.)
+        self.active.fetch_sub(1, Ordering::Release);
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -302,8 +303,8 @@ impl Members {
     /// A worker is back from the job it was stuck in. True: it goes on; false: its thread ends.
     pub(crate) fn come_back(&self, member: &Member) -> bool {
         if member.leave(MISSED, ACTIVE) {
-            // ORDERING: AcqRel: see `leave_active`.
-            self.active.fetch_add(1, Ordering::AcqRel);
+            // ORDERING: Relaxed: a number; whatever it does is released when it leaves.
+            self.active.fetch_add(1, Ordering::Relaxed);
         }
         !member.must_end()
     }
@@ -321,7 +322,7 @@ impl Members {
 
     /// Sums all counters.
     pub(crate) fn with_counters(&self, shared: &Counters, stats: &mut Stats) {
-        let lock = self.lock();
+        let lock = self.crew.lock();
         shared.add_to(stats);
         for member in lock.1.iter() {
             member.counters.add_to(stats);
@@ -331,5 +332,9 @@ impl Members {
                 stats.workers += 1;
             }
         }
+        drop(lock);
+        // ORDERING: Acquire fence: pairs with the Release of `Count`: what is asked after this call
+        // is no older than the ends counted in it.
+        fence(Ordering::Acquire);
     }
 }

@@ -89,9 +89,10 @@
 //! | edge | Release in | Acquire in | makes visible |
 //! |---|---|---|---|
 //! | Leased → Backoff → Ready → Leased | `fail` | `start` | what the attempt did inside the closure |
-//! | Completing → Succeeded, Dead | `publish` | `settled`, `register`, `retract`, `detach` | the result |
+//! | Completing → Succeeded, Dead | `publish` | `settled`, `detach` | the result |
 //! | + WAITER | `register` | `publish`, `fail`, `rescue`, `cancel` | the waker |
 //! | − runner | `publish`, `fail`, `exit` | the same, the last one | what all did inside the closure |
+//! | → Cancelled, or asked to be | `cancel` | `settled` | what the canceller did before |
 //!
 //! The epoch does not wrap: a job whose epochs, or whose sixteen places inside the closure, are used
 //! up is dead. Attempts saturate at 65,535, which is also the most that are made.
@@ -106,7 +107,8 @@
 //!
 //! The other protocols are told where they live: the event count (`sleep.rs`), the seat that the
 //! driver watches (`seat.rs`), the way into the driver (`intake.rs`), waiting inside jobs
-//! (`waiting.rs`), tasks (`task.rs`), the end (`shutdown.rs`).
+//! (`waiting.rs`), the list of workers (`members.rs`), the counts (`stats.rs`), tasks (`task.rs`), the end
+//! (`shutdown.rs`).
 
 mod builder;
 mod cell;
@@ -115,6 +117,7 @@ mod drain;
 mod driver;
 mod error;
 mod events;
+mod gates;
 mod handle;
 mod intake;
 mod judge;

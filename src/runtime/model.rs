@@ -4,6 +4,8 @@
 //! runtime would push or arm, the caller of `drive` and `rescue` does at once, on its own thread.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "not for users")]
 
+mod staff;
+
 use core::ptr::NonNull;
 use core::time::Duration;
 
@@ -21,6 +23,7 @@ use super::state::{Cancel, Ended, Fired, Lost, Parked, Start, State, StateCell, 
 use crate::clock::Timestamp;
 use crate::lease::FencingToken;
 use crate::retry::Stop;
+pub use staff::{Granted, Hand, Held, Keyed, Limits, Nested, Snapshot, Staff};
 
 /// One reference to a job.
 #[derive(Clone, Debug)]
@@ -39,6 +42,13 @@ pub enum End {
     Nothing,
     /// Asked for.
     Requested,
+}
+
+/// An attempt that is inside.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    pub epoch: u32,
+    attempt: u32,
 }
 
 /// A job that begins Ready (with one entry), or Suspended.
@@ -103,15 +113,28 @@ impl Job {
 
     /// As a worker that took an entry; its retries (up to `most` attempts) run here, too.
     pub fn drive(&self, most: u32) -> End {
+        match self.begin() {
+            Ok(begun) => self.go_on(begun, most),
+            Err(end) => end,
+        }
+    }
+
+    /// The first half of `drive`: the attempt is inside.
+    pub fn begin(&self) -> Result<Begun, End> {
+        match self.0.state.start(self.0.is_task()) {
+            Start::Run { epoch, attempt } => Ok(Begun { epoch, attempt }),
+            Start::Stale(_) => Err(End::Nothing),
+            Start::UsedUp => {
+                self.bury(false);
+                Err(End::Dead)
+            }
+        }
+    }
+
+    /// The second half of `drive`: what is inside runs.
+    pub fn go_on(&self, mut begun: Begun, most: u32) -> End {
         loop {
-            let (epoch, attempt) = match self.0.state.start(self.0.is_task()) {
-                Start::Run { epoch, attempt } => (epoch, attempt),
-                Start::Stale(_) => return End::Nothing,
-                Start::UsedUp => {
-                    self.bury(false);
-                    return End::Dead;
-                }
-            };
+            let Begun { epoch, attempt } = begun;
             // SAFETY: `self` outlives the call.
             let ctx = unsafe {
                 let at = NonNull::new_unchecked(self.0.as_raw());
@@ -131,7 +154,13 @@ impl Job {
                 Ran::Failed(failure) => failure,
                 Ran::Pending => match self.0.state.suspend(epoch) {
                     Parked::Suspended => return End::Nothing,
-                    Parked::Again => continue,
+                    Parked::Again => match self.begin() {
+                        Ok(again) => {
+                            begun = again;
+                            continue;
+                        }
+                        Err(end) => return end,
+                    },
                     Parked::Cancelled(ended) => {
                         self.finish(ended);
                         return End::Cancelled;
@@ -152,6 +181,10 @@ impl Job {
                 Lost::Backoff { epoch } => {
                     if self.0.state.fire(epoch, false) != Fired::Ready {
                         return End::Nothing;
+                    }
+                    match self.begin() {
+                        Ok(next) => begun = next,
+                        Err(end) => return end,
                     }
                 }
                 Lost::Dying => {
@@ -195,6 +228,31 @@ impl Job {
             Lost::Alive => self.rescue(epoch, most, force),
             Lost::Fenced => End::Nothing,
         }
+    }
+
+    /// As the driver, one look at `epoch`, which has no further attempt. True: it showed life.
+    pub fn judge(&self, epoch: u32) -> bool {
+        match self.0.state.rescue(epoch, Then::Die, false) {
+            Lost::Alive => return true,
+            Lost::Dying => self.bury(false),
+            Lost::Cancelled(ended) => self.finish(ended),
+            Lost::Backoff { .. } | Lost::Fenced => {}
+        }
+        false
+    }
+
+    /// As the driver that gives `epoch` up, and the worker that takes the next attempt.
+    pub fn take_over(&self, epoch: u32, given_up: impl FnOnce()) -> Option<Begun> {
+        let Lost::Backoff { epoch } = self.0.state.rescue(epoch, Then::Retry, true) else {
+            return None;
+        };
+        given_up();
+        (self.0.state.fire(epoch, false) == Fired::Ready).then(|| self.begin().ok()).flatten()
+    }
+
+    /// Whether this call is the first to count the job's end.
+    pub fn count(&self) -> bool {
+        self.0.state.count_once()
     }
 
     pub fn cancel(&self, by_shutdown: bool) -> End {
@@ -345,6 +403,11 @@ impl<T> Door<T> {
         self.intake.take().collect()
     }
 
+    /// As somebody who sweeps while the driver is elsewhere.
+    pub fn sweep(&self) -> Vec<T> {
+        self.intake.take().collect()
+    }
+
     /// As the driver, with nothing to do until `until`: sleeps, unless the intake or `recheck` say
     /// that there is.
     pub fn sleep(&self, until: u64, recheck: impl FnOnce() -> bool) {
@@ -379,11 +442,32 @@ impl Phase {
         self.0.sees_begun()
     }
 
+    /// The deadline of the shutdown, asked for and read.
+    pub fn hurry(&self, deadline: u64) {
+        self.0.hurry(Timestamp::from_nanos(deadline));
+    }
+
+    pub fn deadline(&self) -> u64 {
+        self.0.deadline().as_nanos()
+    }
+
+    /// A job came to its own end.
+    pub fn done(&self) {
+        self.0.done();
+    }
+
+    /// A job was cancelled by the shutdown.
+    pub fn swept(&self, had_begun: bool) {
+        self.0.report_swept(had_begun);
+    }
+
     pub fn finish(&self) {
         self.0.finish(Vec::new(), 0);
     }
 
-    pub fn wait(&self) {
-        drop(self.0.wait(|| None));
+    /// What the report says: done, requeued, cancelled.
+    pub fn wait(&self) -> (usize, usize, usize) {
+        let report = self.0.wait(|| None);
+        (report.done, report.requeued, report.cancelled)
     }
 }

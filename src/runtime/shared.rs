@@ -13,6 +13,7 @@ use super::cell::{JobRef, contained};
 use super::drain::Drainers;
 use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError};
 use super::events::{Event, Subscribers};
+use super::gates::{Numbers, Pause, Places};
 use super::intake::{Bell, Intake};
 use super::keys::Keys;
 use super::members::{Member, Members};
@@ -26,7 +27,6 @@ use super::waiting::HeldUp;
 use super::worker;
 use crate::clock::{AdvanceListener, Clock, Timestamp};
 use crate::retry::{Decision, Stop};
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A timer on its way to the driver: at `at`, fire the job's `epoch`.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     injectors: [CachePadded<Injector<JobRef>>; 3],
     pub(crate) sleepers: CachePadded<Sleepers>,
     pub(crate) closing: Closing,
-    paused: AtomicBool,
+    paused: Pause,
     pub(crate) members: Members,
     pub(crate) intake: Intake<Arming>,
     pub(crate) bell: CachePadded<Bell>,
@@ -70,19 +70,20 @@ pub(crate) struct Shared {
     // A `std` lock: dead jobs only.
     letters: Mutex<VecDeque<Arc<DeadLetter>>>,
     /// The number of the job taken in last.
-    ids: CachePadded<AtomicU64>,
-    /// Jobs taken in and not yet known to be over; kept only if there is a capacity.
-    live: CachePadded<AtomicUsize>,
+    ids: Numbers,
+    /// Jobs taken in and not yet known to be over.
+    places: Places,
 }
 
 impl Shared {
     pub(crate) fn new(config: Config, clock: Arc<dyn Clock>, subscribers: Subscribers) -> Self {
         Self {
+            places: Places::new(config.capacity),
             config,
             injectors: std::array::from_fn(|_| CachePadded::new(Injector::new())),
             sleepers: CachePadded::new(Sleepers::new()),
             closing: Closing::new(),
-            paused: AtomicBool::new(false),
+            paused: Pause::new(),
             members: Members::new(),
             intake: Intake::new(),
             bell: CachePadded::new(Bell::new()),
@@ -93,8 +94,7 @@ impl Shared {
             subscribers,
             counters: CachePadded::new(Counters::new()),
             letters: Mutex::new(VecDeque::new()),
-            ids: CachePadded::new(AtomicU64::new(0)),
-            live: CachePadded::new(AtomicUsize::new(0)),
+            ids: Numbers::new(),
             clock,
         }
     }
@@ -156,16 +156,11 @@ impl Shared {
     }
 
     pub(crate) fn pause(&self, paused: bool) {
-        // ORDERING: Relaxed: advisory; `notify_all` fences, and a worker looks before each job.
-        self.paused.store(paused, Ordering::Relaxed);
-        if !paused {
-            self.sleepers.notify_all();
-        }
+        self.paused.set(paused, &self.sleepers);
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        // ORDERING: Relaxed: see `pause`.
-        self.paused.load(Ordering::Relaxed)
+        self.paused.is_on()
     }
 
     // --- time -----------------------------------------------------------------------------------
@@ -510,36 +505,24 @@ impl Shared {
     }
 
     pub(crate) fn next_id(&self) -> u64 {
-        // ORDERING: Relaxed: unique is enough.
-        self.ids.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+        self.ids.next()
     }
 
     /// Takes a place for one more job. False: there is none.
     #[must_use]
     pub(crate) fn one_more(&self) -> bool {
-        let Some(capacity) = self.config.capacity else { return true };
-        // ORDERING: Relaxed: only the number matters. Taken first and given back if it was too
-        // much, so that the limit holds at every moment for those who got a place.
-        if self.live.fetch_add(1, Ordering::Relaxed) >= capacity {
-            self.live.fetch_sub(1, Ordering::Relaxed);
-            return false;
-        }
-        true
+        self.places.take()
     }
 
     pub(crate) fn one_less(&self) {
-        if self.config.capacity.is_some() {
-            // ORDERING: Relaxed: only the number matters.
-            self.live.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.places.give_back();
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         self.members.with_counters(&self.counters, &mut stats);
         // After the ends, so that there are never more of those.
-        // ORDERING: Relaxed: a count.
-        stats.submitted = self.ids.load(Ordering::Relaxed);
+        stats.submitted = self.ids.so_far();
         stats
     }
 

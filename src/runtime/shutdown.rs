@@ -23,7 +23,7 @@
 //! phase, and sweeps itself. Nothing is left in a queue that nobody reads any more.
 
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::cell::JobRef;
 use super::events::Event;
@@ -31,10 +31,10 @@ use super::options::{JobId, JobKey};
 use super::shared::Shared;
 use super::worker;
 use crate::clock::{Clock, Timestamp};
-use crate::sync::Wait;
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::park;
 use crate::timer::crew;
+use crate::sync::{Mutex, Wait};
 
 const OPEN: u32 = 0;
 const CLOSING: u32 = 1;
@@ -142,7 +142,7 @@ impl Closing {
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    fn hurry(&self, deadline: Timestamp) {
+    pub(crate) fn hurry(&self, deadline: Timestamp) {
         // ORDERING: Relaxed: as above.
         self.deadline.fetch_min(deadline.as_nanos(), Ordering::Relaxed);
     }
@@ -180,20 +180,21 @@ impl Closing {
         let mut report = self.so_far();
         report.requeued = report.requeued.saturating_sub(rescued);
         report.abandoned = abandoned;
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
-        // ORDERING: Release: pairs with the Acquire in `wait`.
-        self.finished.store(1, Ordering::Release);
+        *self.report.lock() = Some(report);
+        // ORDERING: Relaxed: who sees it takes the lock after us, which orders the report and all that
+        // the driver has seen.
+        self.finished.store(1, Ordering::Relaxed);
         park::wake_all(&raw const self.finished);
     }
 
     pub(super) fn wait(&self, limit: impl Fn() -> Option<Duration>) -> ShutdownReport {
-        // ORDERING: Acquire: pairs with the Release in `finish`.
-        while self.finished.load(Ordering::Acquire) == 0 {
+        // ORDERING: Relaxed: see `finish`.
+        while self.finished.load(Ordering::Relaxed) == 0 {
             if let Wait::TimedOut = park::wait(&self.finished, 0, limit()) {
                 break;
             }
         }
-        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let report = self.report.lock().clone();
         report.unwrap_or_else(|| self.so_far())
     }
 }

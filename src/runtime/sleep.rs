@@ -18,9 +18,8 @@
 //! that finds work may have been the reason for not waking: so if it was the last one, it does what
 //! a pusher does, fence included. A searcher that finds nothing becomes a sleeper, by the same rule.
 //!
-//! | edge | Release in | Acquire in | makes visible |
-//! |---|---|---|---|
-//! | permit | `give_permit` | `take_permit` | what came before the notification |
+//! A permit hands nothing over. Who was woken and does not see yet why goes to sleep by the same rule,
+//! and sees it then.
 
 use crate::sync::Wait;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
@@ -80,14 +79,14 @@ impl Sleepers {
                 return false;
             }
             let next = seen - ONE_SLEEPING + ONE_SEARCHING;
-            // ORDERING: Relaxed: the permit carries the edge.
+            // ORDERING: Relaxed: only the count changes hands.
             match self.counts.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
         }
-        // ORDERING: Release: pairs with `take_permit`: what came before the notification.
-        self.permits.fetch_add(1, Ordering::Release);
+        // ORDERING: Relaxed: a permit hands nothing over, see the file's docs.
+        self.permits.fetch_add(1, Ordering::Relaxed);
         park::wake_one(&raw const self.permits);
         true
     }
@@ -150,11 +149,11 @@ impl Sleepers {
                 seen = self.permits.load(Ordering::Relaxed);
                 continue;
             }
-            // ORDERING: Acquire: pairs with the Release in `wake_slow`.
+            // ORDERING: Relaxed: see `wake_slow`.
             match self.permits.compare_exchange(
                 seen,
                 seen - 1,
-                Ordering::Acquire,
+                Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return,

@@ -270,8 +270,9 @@ impl StateCell {
 
     /// The attempt `epoch` is out of time. `force`: whether it showed life or not.
     pub(crate) fn rescue(&self, epoch: u32, then: Then, force: bool) -> Lost {
-        // ORDERING: AcqRel for the Cancelled end, as in `publish`. (Backoff and Dying need none.)
-        let moved = self.update(Ordering::AcqRel, |w| {
+        // ORDERING: Acquire for the Cancelled end, as in `publish`: the waker, and what late attempts
+        // did. It hands nothing over itself; what `cancel` released is carried on, as by any RMW.
+        let moved = self.update(Ordering::Acquire, |w| {
             if !w.is(State::Leased, epoch) {
                 return None;
             }
@@ -375,7 +376,8 @@ impl StateCell {
                     return Cancel::TooLate;
                 }
             };
-            // ORDERING: AcqRel: as in `publish`, for the end; nothing is read on failure.
+            // ORDERING: AcqRel: Acquire as in `publish`, for the end; Release hands what the canceller
+            // did to who is told of it. Nothing is read on failure.
             match self.0.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) if from == State::Leased => return Cancel::Requested,
                 Ok(_) => return Cancel::Now { from, ended: next.ended() },
@@ -393,10 +395,10 @@ impl StateCell {
 
     /// The handle has written its waker.
     pub(crate) fn register(&self) -> Waiting {
-        // ORDERING: AcqRel: Release hands the waker to whoever ends the job; Acquire pairs with
-        // `publish`: the slot, if it is over already. An addition is enough: the flag is only ever
-        // set by the one handle, which knows that it is clear.
-        let before = Word(self.0.fetch_add(WAITER, Ordering::AcqRel));
+        // ORDERING: Release: hands the waker to whoever ends the job. If it is over already, the slot
+        // is read after `settled`, which acquires. An addition is enough: the flag is only ever set by
+        // the one handle, which knows that it is clear.
+        let before = Word(self.0.fetch_add(WAITER, Ordering::Release));
         debug_assert!(!before.has(WAITER));
         if before.state().is_final() { Waiting::Final(before.state()) } else { Waiting::Registered }
     }
@@ -407,9 +409,7 @@ impl StateCell {
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
             if seen.state().is_final() {
-                // ORDERING: Acquire: pairs with `publish`: the slot. (The word is final; only
-                // `exit` and flags can have moved it since, all RMWs that carry the release on.)
-                crate::sync::atomic::fence(Ordering::Acquire);
+                // The slot is read after `settled`, which acquires.
                 return Waiting::Final(seen.state());
             }
             let next = seen.without(WAITER);

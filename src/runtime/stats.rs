@@ -80,18 +80,19 @@ impl Count {
     /// Counts one, in the set that only this thread writes.
     #[inline]
     pub(crate) fn own(&self) {
-        // ORDERING: Relaxed, both: one writer; readers want a recent number.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        // ORDERING: Relaxed: our own last store. Release: pairs with the fence in
+        // `Members::with_counters`: who has counted an end sees that the job was taken in.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// Counts `by`, in the set that everybody shares.
     pub(crate) fn share(&self, by: u64) {
-        // ORDERING: Relaxed: a count.
-        self.0.fetch_add(by, Ordering::Relaxed);
+        // ORDERING: Release: as in `own`.
+        self.0.fetch_add(by, Ordering::Release);
     }
 
     pub(crate) fn get(&self) -> u64 {
-        // ORDERING: Relaxed: a count.
+        // ORDERING: Relaxed: a count; ordered by the fence in `Members::with_counters`.
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -41,6 +41,34 @@ impl HeldUp {
         // look.
         self.blocked.load(Ordering::Relaxed)
     }
+
+    /// One more. How many are held up now, and how many wait for jobs with this one (0: it does not).
+    pub(crate) fn one_more(&self, waits: bool) -> (usize, usize) {
+        // ORDERING: Relaxed: see `blocked`.
+        let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1;
+        let waiting = if waits {
+            // ORDERING: Relaxed: of those who come together, the last one in the counter's own order
+            // sees all others.
+            self.waiting.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            0
+        };
+        // ORDERING: SeqCst fence: pairs with the one in `Members::step_down`: a stand-in that leaves
+        // sees that we block, or we see that it is gone.
+        fence(Ordering::SeqCst);
+        (blocked, waiting)
+    }
+
+    /// One less. How many are held up now.
+    pub(crate) fn one_less(&self, waits: bool) -> usize {
+        if waits {
+            // ORDERING: Relaxed: see `one_more`.
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        // ORDERING: Relaxed: see `blocked`. That a stand-in which goes to sleep sees it is the business
+        // of the fences of `Sleepers`.
+        self.blocked.fetch_sub(1, Ordering::Relaxed) - 1
+    }
 }
 
 /// While it lives, its worker counts as held up.
@@ -51,14 +79,9 @@ pub(super) struct Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // ORDERING: Relaxed: see `HeldUp::blocked`.
-        let blocked = self.shared.held_up.blocked.fetch_sub(1, Ordering::Relaxed) - 1;
-        if self.waits {
-            // ORDERING: Relaxed: see `hold`.
-            self.shared.held_up.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
+        let blocked = self.shared.held_up.one_less(self.waits);
         let needed = self.shared.config.workers.saturating_add(blocked);
-        if self.shared.members.active() > needed {
+        if self.shared.members.is_surplus(needed) {
             // A stand-in that sleeps would not find out.
             self.shared.sleepers.notify_all();
         }
@@ -72,21 +95,9 @@ impl Local {
     /// Brings a stand-in if the pool would be a worker short.
     fn hold(&self, awaited: Option<State>) -> Result<Held<'_>, JobError> {
         let shared: &Arc<Shared> = &self.shared;
-        let held_up = &shared.held_up;
-        // ORDERING: Relaxed: see `HeldUp::blocked`.
-        let blocked = held_up.blocked.fetch_add(1, Ordering::Relaxed) + 1;
         let waits = awaited.is_some();
-        let waiting = if waits {
-            // ORDERING: Relaxed: of those who come together, the last one in the counter's own order
-            // sees all others.
-            held_up.waiting.fetch_add(1, Ordering::Relaxed) + 1
-        } else {
-            0
-        };
+        let (blocked, waiting) = shared.held_up.one_more(waits);
         let held = Held { shared, waits };
-        // ORDERING: SeqCst fence: pairs with the one in `Members::step_down`: a stand-in that leaves
-        // sees that we block, or we see that it is gone.
-        fence(Ordering::SeqCst);
         let awake = shared.members.active().saturating_sub(blocked);
         if awake >= shared.config.workers || shared.closing.has_begun() {
             return Ok(held);
@@ -103,11 +114,18 @@ impl Local {
         Ok(held)
     }
 
-    /// Whether a stand-in is one too many.
+    fn needed(&self) -> usize {
+        self.shared.config.workers.saturating_add(self.shared.held_up.blocked())
+    }
+
+    /// Takes this worker out of the pool if it is one too many.
+    pub(super) fn steps_down(&self) -> bool {
+        self.shared.members.step_down(&self.member, || self.needed())
+    }
+
+    /// Whether there seems to be one too many: for the look between announcing a sleep and sleeping.
     pub(super) fn is_surplus(&self) -> bool {
-        let shared = &*self.shared;
-        let needed = || shared.config.workers.saturating_add(shared.held_up.blocked());
-        shared.members.step_down(&self.member, needed)
+        self.shared.members.is_surplus(self.needed())
     }
 }
 

@@ -197,13 +197,16 @@ impl Local {
             if let Some(job) = self.search() {
                 break Some(job);
             }
-            if self.is_surplus() {
+            if self.steps_down() {
                 surplus = true;
                 break None;
             }
             self.member.counters.parks.own();
             sleepers.sleep(|| {
-                self.has_work() || self.shared.closing.has_begun() || self.member.is_stuck()
+                self.has_work()
+                    || self.shared.closing.has_begun()
+                    || self.member.is_stuck()
+                    || self.is_surplus()
             });
         };
         sleepers.end_search();

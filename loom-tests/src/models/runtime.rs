@@ -15,7 +15,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
-use tenure::runtime::model::{End, Job, job, task};
+use tenure::lease::FencedCell;
+use tenure::runtime::model::{End, Job, Keyed, job, task};
 use tenure::runtime::{JobError, JobHandle};
 
 /// Something that may be seen and must be dropped once, after all who saw it.
@@ -61,6 +62,8 @@ enum Reader {
     Drop,
     /// Has left before anything begins: no thread, for races of three others.
     Gone,
+    /// Waits for the result on its own thread, asleep.
+    Block,
     /// Asks once, then leaves.
     PollDrop,
     /// Asks with one waker, then waits with another.
@@ -152,6 +155,7 @@ fn read(mut handle: JobHandle<Watched>, reader: Reader) -> Option<End> {
     };
     match reader {
         Reader::Await => Some(end_of(loom::future::block_on(handle))),
+        Reader::Block => Some(end_of(handle.get())),
         Reader::Drop | Reader::Gone => None,
         Reader::PollDrop => poll(&mut handle).map(end_of),
         Reader::PollAwait => match poll(&mut handle) {
@@ -209,11 +213,56 @@ fn shutdown(job: &Job) -> End {
     }
 }
 
+/// An attempt is inside, and stays there until `others` are done; a reader waits.
+fn race_inside(others: &[Op], reader: Reader) {
+    let drops = std::sync::Arc::new(AtomicU32::new(0));
+    let captured = Watched::new(&drops);
+    let (job, handle) = job(true, move |_| {
+        captured.see();
+        Ok(Watched::new(&std::sync::Arc::default()))
+    });
+    let begun = job.begin().unwrap();
+    let threads: Vec<_> = others
+        .iter()
+        .map(|&op| {
+            let job = job.clone();
+            thread::spawn(move || op(&job))
+        })
+        .collect();
+    let read = thread::spawn(move || read(handle, reader));
+    let mut ends: Vec<End> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let seen = read.join().unwrap();
+    ends.push(job.go_on(begun, 1));
+    let ended: Vec<_> =
+        ends.iter().filter(|e| matches!(e, End::Succeeded | End::Dead | End::Cancelled)).collect();
+    assert_eq!(ended.len(), 1, "one end: {ends:?}");
+    assert!(seen.is_none_or(|seen| seen == *ended[0]), "the handle sees that end");
+    assert_eq!(drops.load(Ordering::Relaxed), 1, "the closure is dropped once");
+}
+
+/// Written by one thread, read by another after it.
+struct Data(UnsafeCell<u32>);
+
+// SAFETY: loom checks the order of its accesses.
+unsafe impl Sync for Data {}
+// SAFETY: as above.
+unsafe impl Send for Data {}
+
+impl Data {
+    /// One thread at a time, each after the last one.
+    fn add(&self) {
+        // SAFETY: loom checks that.
+        self.0.with_mut(|c| unsafe { *c += 1 });
+    }
+}
+
 /// A task that is pending until `flag` is set, its waker, and somebody else.
 fn race_task(other: Option<Op>) {
     let flag = Arc::new(loom::sync::atomic::AtomicBool::new(false));
     let seen = Arc::clone(&flag);
+    let polls = Data(UnsafeCell::new(0));
     let (job, handle) = task(move || {
+        polls.add();
         // Relaxed: that the poll after the wake sees it has to come from the wake. A poll that does
         // not see it suspends the task for ever, and the model counts no end.
         seen.load(loom::sync::atomic::Ordering::Relaxed).then_some(7)
@@ -246,6 +295,149 @@ models! { "runtime";
     wake_x_poll_x_cancel [bound: 2] { race_task(Some(cancel)); }
     /// The same, and the runtime shuts down.
     wake_x_poll_x_shutdown [bound: 2] { race_task(Some(shutdown)); }
+    /// A pending task is cancelled while it is polled: whoever ends it finds the waker that was left.
+    suspend_x_cancel_x_await [bound: 2] {
+        let (job, handle) = task(|| None::<u32>);
+        let begun = job.begin().unwrap();
+        let (canceller, worker) = (job.clone(), job);
+        let canceller = thread::spawn(move || canceller.cancel(false));
+        let reader = thread::spawn(move || loom::future::block_on(handle).map(|_| ()).unwrap_err());
+        let end = thread::spawn(move || worker.go_on(begun, 1)).join().unwrap();
+        let asked = canceller.join().unwrap();
+        assert!(matches!(reader.join().unwrap(), JobError::Cancelled));
+        assert_eq!([end, asked].iter().filter(|e| **e == End::Cancelled).count(), 1);
+    }
+    /// The result of a worker and a thread that sleeps until it comes.
+    finish_x_block [bound: 3, std_arc] { race(OK, 1, &[], Reader::Block); }
+    /// A cancelled attempt is given up while a waker is left.
+    rescue_x_cancel_x_await [bound: 2] { race_inside(&[cancel, rescue_last], Reader::Await); }
+    /// The shutdown gives an attempt up while a waker is left, and comes and goes.
+    shutdown_x_poll_await [bound: 3] { race_inside(&[shutdown], Reader::PollAwait); }
+    /// A late attempt leaves while a cancelled job is given up: one of the two drops the closure, after
+    /// both.
+    rescue_x_late_x_cancel [bound: 3] {
+        let drops = std::sync::Arc::new(AtomicU32::new(0));
+        let captured = Watched::new(&drops);
+        let (job, handle) = job(true, move |_| {
+            captured.see();
+            Ok(())
+        });
+        drop(handle);
+        let late = job.begin().unwrap();
+        let next = job.take_over(late.epoch, || {}).unwrap();
+        let (driver, canceller, worker) = (job.clone(), job.clone(), job.clone());
+        let driver = thread::spawn(move || driver.judge(next.epoch));
+        let canceller = thread::spawn(move || canceller.cancel(false));
+        let worker = thread::spawn(move || worker.go_on(late, 1));
+        driver.join().unwrap();
+        canceller.join().unwrap();
+        assert_eq!(worker.join().unwrap(), End::Nothing);
+        assert_eq!(job.go_on(next, 1), End::Nothing);
+        assert_eq!(drops.load(Ordering::Relaxed), 1, "the closure is dropped once");
+    }
+    /// Life that was shown is heard.
+    heartbeat_x_judge {
+        let (job, handle) = job(true, |_| Ok(()));
+        drop(handle);
+        let begun = job.begin().unwrap();
+        let (shows, judges) = (job.clone(), job.clone());
+        let shows = thread::spawn(move || shows.heartbeat(begun.epoch));
+        let judges = thread::spawn(move || judges.judge(begun.epoch));
+        let (shown, alive) = (shows.join().unwrap(), judges.join().unwrap());
+        // Shown before the driver looked: alive. After it: too late, unless it was alive.
+        assert_eq!(shown, alive);
+        job.go_on(begun, 1);
+    }
+    /// What was done before a cancellation is there for whoever is told of it.
+    cancel_x_read {
+        let data = std::sync::Arc::new(Data(UnsafeCell::new(0)));
+        let (job, handle) = job(false, |_| Ok(()));
+        let (mine, theirs) = (data.clone(), data);
+        let canceller = thread::spawn(move || {
+            // SAFETY: nobody reads before the cancellation; loom checks that.
+            mine.0.with_mut(|c| unsafe { *c = 7 });
+            job.cancel(false)
+        });
+        let reader = thread::spawn(move || {
+            let mut handle = handle;
+            if let Some(result) = handle.try_get() {
+                assert!(matches!(result, Err(JobError::Cancelled)));
+                // SAFETY: cancelled; loom checks that the write came before.
+                assert_eq!(theirs.0.with(|c| unsafe { *c }), 7);
+            }
+        });
+        assert_eq!(canceller.join().unwrap(), End::Cancelled);
+        reader.join().unwrap();
+    }
+    /// A late attempt writes beside its successor: a cell that takes tokens has the last word right.
+    late_write_x_write [bound: 3] {
+        let cell = std::sync::Arc::new(FencedCell::new(0_u32));
+        let written = cell.clone();
+        let (job, handle) = job(true, move |ctx| {
+            if let Ok(permit) = ctx.check() {
+                let attempt = ctx.attempt();
+                let _fenced = written.write(permit.token(), |last| {
+                    assert!(*last <= attempt, "a late write");
+                    *last = attempt;
+                });
+            }
+            Ok(())
+        });
+        drop(handle);
+        let begun = job.begin().unwrap();
+        let (late, driver) = (job.clone(), job);
+        let late = thread::spawn(move || late.go_on(begun, 1));
+        let next = thread::spawn(move || {
+            driver.take_over(begun.epoch, || {}).map(|next| driver.go_on(next, 2))
+        });
+        let (first, second) = (late.join().unwrap(), next.join().unwrap());
+        let last = cell.read(|last| *last).unwrap();
+        match second {
+            // It was current to its end, and there was no other.
+            Some(end) => assert_eq!((first, end, last), (End::Nothing, End::Succeeded, 2)),
+            None => assert_eq!((first, last), (End::Succeeded, 1)),
+        }
+    }
+    /// A late attempt asks for its key's lease after it was given up: it gets none, or one that its
+    /// successor's outranks and ends.
+    late_lease_x_lease [bound: 2, std_arc] {
+        let keyed = Arc::new(Keyed::default());
+        let (job, handle) = job(true, |_| Ok(()));
+        drop(handle);
+        let begun = job.begin().unwrap();
+        let (late, driver) = ((job.clone(), keyed.clone()), (job.clone(), keyed.clone()));
+        let late = thread::spawn(move || late.1.lease(&late.0, begun.epoch));
+        let next = thread::spawn(move || {
+            let (job, keyed) = driver;
+            let next = job.take_over(begun.epoch, || keyed.revoke()).unwrap();
+            (next, keyed.lease(&job, next.epoch).expect("it is the current one"))
+        });
+        let late = late.join().unwrap();
+        let (next, granted) = next.join().unwrap();
+        assert!(granted.is_valid());
+        assert_eq!(keyed.latest(), granted.number(), "what a rescue would revoke");
+        if let Some(late) = late {
+            assert!(late.number() < granted.number());
+            assert!(!late.is_valid());
+        }
+        drop(granted);
+        assert_eq!(job.go_on(next, 2), End::Succeeded);
+        assert_eq!(job.go_on(begun, 2), End::Nothing);
+    }
+    /// A job's end is counted once, by whoever is first.
+    count_x_count {
+        let (job, handle) = job(false, |_| Ok(()));
+        drop(handle);
+        job.cancel(false);
+        let count = || {
+            let job = job.clone();
+            thread::spawn(move || job.count())
+        };
+        let (a, b) = (count(), count());
+        assert!(a.join().unwrap() != b.join().unwrap());
+    }
+    /// The key becomes free, and the waiter of the whole.
+    resume_x_await [bound: 3] { race_from(false, OK, &[], Reader::Await, |job| job.resume(1)); }
     /// The result of a worker and whoever waits for it.
     finish_x_await [bound: 3] { race(OK, 1, &[], Reader::Await); }
     /// The result has nobody to take it, or just lost it.

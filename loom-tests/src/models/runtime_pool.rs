@@ -1,10 +1,11 @@
 //! The event count, the seat, the way into the driver, the phase: what keeps a job from being left
 //! lying and a thread from oversleeping. A lost wake is a deadlock, which loom reports.
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use tenure::runtime::model::{Door, Job, Phase, Pool, Watched, job};
+use tenure::runtime::model::{Door, End, Job, Limits, Phase, Pool, Watched, job};
 
 /// Workers around queues that are just counts: what matters is who sleeps.
 struct Crew {
@@ -132,6 +133,52 @@ fn join(threads: Vec<thread::JoinHandle<()>>) {
     }
 }
 
+/// Written by one thread, read by others after it.
+struct Written(UnsafeCell<u32>);
+
+// SAFETY: loom checks the order of its accesses.
+unsafe impl Sync for Written {}
+// SAFETY: as above.
+unsafe impl Send for Written {}
+
+impl Default for Written {
+    fn default() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+}
+
+impl Written {
+    fn write(&self) {
+        // SAFETY: loom checks that nobody reads before.
+        self.0.with_mut(|c| unsafe { *c = 7 });
+    }
+
+    fn read(&self) {
+        // SAFETY: loom checks that nobody writes any more.
+        assert_eq!(self.0.with(|c| unsafe { *c }), 7);
+    }
+}
+
+/// What a pusher wrote and the driver reads; lost, it leaks, which loom reports.
+struct Entry(UnsafeCell<u32>, #[allow(dead_code, reason = "leaks with it")] Arc<()>);
+
+// SAFETY: as for `Written`.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    fn new(number: u32) -> Self {
+        let this = Self(UnsafeCell::new(0), Arc::new(()));
+        // SAFETY: ours alone.
+        this.0.with_mut(|c| unsafe { *c = number });
+        this
+    }
+
+    fn read(self) -> u32 {
+        // SAFETY: taken; loom checks that the pusher's write came before.
+        self.0.with(|c| unsafe { *c })
+    }
+}
+
 /// A job for a seat.
 fn idle() -> Job {
     job(true, |_| Ok(())).0
@@ -215,19 +262,96 @@ models! { "runtime";
         ]);
         crew.ended(1);
     }
-    /// The report is written while somebody waits for it, twice.
+    /// The report is written while somebody waits for it, twice. What was done before the end is
+    /// theirs to see.
     finish_x_wait_x_wait [bound: 3] {
-        let phase = Arc::new(Phase::default());
+        let shared = Arc::new((Phase::default(), Written::default()));
         let waiters: Vec<_> = (0..2)
             .map(|_| {
-                let phase = Arc::clone(&phase);
-                thread::spawn(move || phase.wait())
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    assert_eq!(shared.0.wait(), (1, 1, 1));
+                    shared.1.read();
+                })
             })
             .collect();
-        let finisher = Arc::clone(&phase);
-        let finisher = thread::spawn(move || finisher.finish());
+        let finisher = Arc::clone(&shared);
+        let finisher = thread::spawn(move || {
+            finisher.1.write();
+            finisher.0.begin();
+            finisher.0.done();
+            finisher.0.swept(true);
+            finisher.0.swept(false);
+            finisher.0.finish();
+        });
         join(waiters);
         finisher.join().unwrap();
+    }
+    /// A second shutdown with an earlier deadline, while the driver goes to sleep until the first's.
+    hurry_x_driver {
+        let shared = Arc::new((Phase::default(), Door::<u32>::default()));
+        shared.0.begin();
+        let (caller, driver) = (Arc::clone(&shared), Arc::clone(&shared));
+        let driver = thread::spawn(move || {
+            let (phase, door) = &*driver;
+            loop {
+                drop(door.take());
+                if phase.deadline() == 5 {
+                    return;
+                }
+                door.sleep(u64::MAX, || false);
+            }
+        });
+        let caller = thread::spawn(move || {
+            let (phase, door) = &*caller;
+            phase.hurry(5);
+            phase.begin();
+            door.ring();
+        });
+        driver.join().unwrap();
+        caller.join().unwrap();
+    }
+    /// The pause ends while the worker, who would not touch the queue during it, goes to sleep.
+    resume_x_sleep [bound: 3] {
+        let shared = Arc::new((Pool::default(), Limits::new(1)));
+        shared.1.pause(true, &shared.0);
+        assert!(shared.1.is_paused());
+        let (caller, worker) = (Arc::clone(&shared), Arc::clone(&shared));
+        let worker = thread::spawn(move || {
+            let (pool, limits) = &*worker;
+            pool.begin_search();
+            while limits.is_paused() {
+                pool.sleep(|| !limits.is_paused());
+            }
+            pool.end_search();
+        });
+        let caller = thread::spawn(move || caller.1.pause(false, &caller.0));
+        worker.join().unwrap();
+        caller.join().unwrap();
+        assert!(shared.0.is_clear());
+    }
+    /// Three want the two places, and one gives its place back: nobody is over the limit, and nobody
+    /// is refused for good.
+    take_x_take_x_give_back [bound: 3] {
+        let limits = Arc::new(Limits::new(2));
+        assert!(limits.take());
+        let taken = Arc::new(AtomicU32::new(1));
+        let job = |once: bool| {
+            let (limits, taken) = (Arc::clone(&limits), Arc::clone(&taken));
+            thread::spawn(move || {
+                if limits.take() {
+                    assert!(taken.fetch_add(1, Ordering::Relaxed) < 2, "over the limit");
+                    if once {
+                        taken.fetch_sub(1, Ordering::Relaxed);
+                        limits.give_back();
+                    }
+                }
+            })
+        };
+        join(vec![job(true), job(false)]);
+        // Each place is there again, or taken.
+        let kept = taken.load(Ordering::Relaxed);
+        assert_eq!((kept..3).filter(|_| limits.take()).count() as u32, 2 - kept);
     }
 
     /// An entry with an earlier deadline is pushed while the driver goes to sleep.
@@ -253,7 +377,7 @@ models! { "runtime";
         let driver = thread::spawn(move || {
             let mut seen = 0;
             loop {
-                seen += driver.take().into_iter().map(|e: Arc<u32>| *e).sum::<u32>();
+                seen += driver.take().into_iter().map(Entry::read).sum::<u32>();
                 if seen == 3 {
                     return;
                 }
@@ -262,10 +386,25 @@ models! { "runtime";
         });
         let pushers = (1..=2).map(|i| {
             let door = Arc::clone(&door);
-            thread::spawn(move || door.push(Arc::new(i), 10))
+            thread::spawn(move || door.push(Entry::new(i), 10))
         });
         join(pushers.collect());
         driver.join().unwrap();
+    }
+    /// Entries are taken by the driver and by a pusher that sweeps after it saw the end: each once.
+    timer_x_sweep {
+        let shared = Arc::new((Phase::default(), Door::default()));
+        let (closer, pusher) = (Arc::clone(&shared), Arc::clone(&shared));
+        let read = |entries: Vec<Entry>| entries.into_iter().map(Entry::read).sum::<u32>();
+        let pusher = thread::spawn(move || {
+            pusher.1.push(Entry::new(1), 10);
+            if pusher.0.has_begun() { read(pusher.1.sweep()) } else { 0 }
+        });
+        let closer = thread::spawn(move || {
+            closer.0.begin();
+            read(closer.1.sweep())
+        });
+        assert_eq!(pusher.join().unwrap() + closer.join().unwrap(), 1);
     }
     /// A worker sits down with an earlier deadline while the driver goes to sleep.
     sit_x_driver [bound: 3] {
@@ -292,6 +431,43 @@ models! { "runtime";
         let idle = sitter.join().unwrap();
         // It stood all the time, so that the driver had to see it.
         shared.1.stand(idle);
+    }
+    /// The worker's attempt ends, and the job with it, while the driver holds the seat: if the driver
+    /// has the last reference, it frees what the worker did.
+    finish_x_pin [bound: 4] {
+        let seat = Arc::new(Watched::default());
+        let (worker, driver) = (Arc::clone(&seat), Arc::clone(&seat));
+        let (first, handle) = job(true, |_| Ok(()));
+        drop(handle);
+        let driver = thread::spawn(move || {
+            driver.look(|_job, _epoch, _deadline| {});
+        });
+        let worker = thread::spawn(move || {
+            let begun = first.begin().unwrap();
+            worker.hold(first, 1, 10, |first| assert_eq!(first.go_on(begun, 1), End::Succeeded));
+        });
+        driver.join().unwrap();
+        worker.join().unwrap();
+    }
+    /// The same, where a third has the last reference: it frees what the worker did, by way of the
+    /// driver, who gave the worker's reference up.
+    finish_x_pin_x_drop [bound: 3] {
+        let seat = Arc::new(Watched::default());
+        let (worker, driver) = (Arc::clone(&seat), Arc::clone(&seat));
+        let (first, handle) = job(true, |_| Ok(()));
+        drop(handle);
+        let other = first.clone();
+        let driver = thread::spawn(move || {
+            driver.look(|_job, _epoch, _deadline| {});
+        });
+        let worker = thread::spawn(move || {
+            let begun = first.begin().unwrap();
+            worker.hold(first, 1, 10, |first| assert_eq!(first.go_on(begun, 1), End::Succeeded));
+        });
+        let other = thread::spawn(move || drop(other));
+        driver.join().unwrap();
+        worker.join().unwrap();
+        other.join().unwrap();
     }
     /// The driver looks at a seat while its worker goes from one job to the next.
     sit_x_pin [bound: 3] {
