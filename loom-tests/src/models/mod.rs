@@ -4,6 +4,7 @@ use crate::harness::Model;
 
 pub mod clock;
 pub mod lease;
+pub mod lease_faults;
 pub mod lease_values;
 pub mod lease_wait;
 pub mod lock;
@@ -15,6 +16,7 @@ pub mod promise_many;
 pub mod retry;
 pub mod runtime;
 pub mod runtime_pool;
+pub mod runtime_staff;
 pub mod specimen;
 pub mod timer;
 pub mod timer_helm;
@@ -27,6 +29,7 @@ pub fn all() -> Vec<Model> {
         clock::MODELS,
         lease::MODELS,
         lease_values::MODELS,
+        lease_faults::MODELS,
         lease_wait::MODELS,
         lock::MODELS,
         promise::MODELS,
@@ -34,6 +37,7 @@ pub fn all() -> Vec<Model> {
         retry::MODELS,
         runtime::MODELS,
         runtime_pool::MODELS,
+        runtime_staff::MODELS,
         promise_many::MODELS,
         specimen::MODELS,
         timer::MODELS,

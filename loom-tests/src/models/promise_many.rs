@@ -159,6 +159,38 @@ models! { "promise_many";
     set_x_shared_drop [bound: 2] { share(set, &[drop::<S>]); }
     /// Two clones go.
     drop_x_shared_drop_twice [bound: 1] { share(drop_writer, &[drop::<S>, drop::<S>]); }
+    /// The last reader to leave asks the writer to stop; what all readers did comes before that.
+    leave_x_leave_x_hook {
+        let (mut p, e) = promise::<Watched, ()>();
+        let shared = e.share();
+        let data = Arc::new([Watched(UnsafeCell::new(0)), Watched(UnsafeCell::new(0))]);
+        // Touched by the hook and after each leave: so that loom tries the one between the others' two
+        // steps. A thread that has ended has given all it did to whoever locks next.
+        let turn = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+        let (seen, asked) = (Arc::clone(&data), Arc::clone(&turn));
+        p.on_cancel(move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            assert!(seen.iter().all(|data| data.read() == 7));
+        });
+        let threads: Vec<_> = [shared.clone(), shared]
+            .into_iter()
+            .enumerate()
+            .map(|(i, shared)| {
+                let (data, turn) = (Arc::clone(&data), Arc::clone(&turn));
+                thread::spawn(move || {
+                    // SAFETY: loom checks.
+                    data[i].0.with_mut(|at| unsafe { *at = 7 });
+                    drop(shared);
+                    turn.fetch_add(1, Ordering::Relaxed);
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(turn.load(Ordering::Relaxed), 3, "the hook ran");
+        assert!(p.is_cancelled());
+    }
     /// Broken to a callback.
     drop_x_share_register [bound: 2] { share(drop_writer, &[register]); }
     /// Broken to a future that leaves.

@@ -6,6 +6,7 @@ use shuttle::{Config, Runner};
 mod lock;
 mod promise;
 mod runtime;
+mod shared;
 mod specimen;
 
 /// Tries a body under random and under PCT schedules; prints one line that tools read.
