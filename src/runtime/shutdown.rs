@@ -33,8 +33,8 @@ use super::worker;
 use crate::clock::{Clock, Timestamp};
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::park;
-use crate::timer::crew;
 use crate::sync::{Mutex, Wait};
+use crate::timer::crew;
 
 const OPEN: u32 = 0;
 const CLOSING: u32 = 1;

@@ -215,7 +215,7 @@ models! { "runtime_staff";
         assert_eq!(staff.active(), 0);
     }
     /// A worker that came back just before it was called stuck goes to sleep: it is told, and leaves.
-    retire_x_sleep [std_arc] {
+    retire_x_sleep [bound: 3, std_arc] {
         let (staff, hands) = staff(1, 1);
         let worker = spawn(&staff, Some(&hands[0]), |staff, hand| {
             staff.pool.begin_search();
