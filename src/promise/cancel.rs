@@ -32,6 +32,9 @@ const CANCELLED: u32 = 1;
 /// The hook's cell is full, and the writer's.
 const HOOK: u32 = 1 << 1;
 
+/// More are a leak without end; far enough from wrapping that no race gets there.
+const MOST_REFS: usize = isize::MAX as usize;
+
 pub(crate) enum Hook {
     Run(Task),
     Forward(NodeRef),
@@ -215,7 +218,10 @@ impl Hook {
 impl Clone for NodeRef {
     fn clone(&self) -> Self {
         // ORDERING: Relaxed: a new reference is made from one that keeps the node.
-        self.node().refs.fetch_add(1, Ordering::Relaxed);
+        if self.node().refs.fetch_add(1, Ordering::Relaxed) > MOST_REFS {
+            // Only with references that are forgotten: a node that wrapped around would be freed in use.
+            std::process::abort();
+        }
         Self(self.0)
     }
 }
@@ -234,8 +240,11 @@ impl Drop for NodeRef {
             fence(Ordering::Acquire);
             // SAFETY: the last reference: nobody else can reach the node.
             let hook = node.hook.with_mut(|cell| unsafe { (*cell).take() });
-            let waker = node.waker.take_waker();
-            guarded(|| drop(waker));
+            // SAFETY: as above.
+            let waker = unsafe { (*at.as_ptr()).waker.take_waker_alone() };
+            if waker.is_some() {
+                guarded(|| drop(waker));
+            }
             // SAFETY: as above; what needed a drop is out.
             unsafe {
                 core::ptr::drop_in_place(at.as_ptr());

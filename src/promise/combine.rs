@@ -27,6 +27,24 @@ impl<T: Send + 'static, E: Send + 'static> Eventual<T, E> {
     /// Goes on, with the value, to another eventual, and ends as that does. Errors pass.
     ///
     /// A cancellation reaches whichever of the two is being waited for.
+    ///
+    /// A loop may be written as a recursion: when the inner eventual is itself an `and_then` (or
+    /// [`then`](Self::then), or [`or_else`](Self::or_else)) that goes on to the next step, a step that
+    /// is over leaves nothing behind, and neither memory nor stack grows. That holds where the
+    /// recursion is the last thing: a `map` behind each step has to be kept until the end, as a frame
+    /// would be.
+    ///
+    /// ```
+    /// use tenure::promise::{Eventual, ready};
+    ///
+    /// fn count_down(from: u32) -> Eventual<&'static str, ()> {
+    ///     match from {
+    ///         0 => ready("done"),
+    ///         n => ready(n - 1).and_then(count_down),
+    ///     }
+    /// }
+    /// assert_eq!(count_down(1000).get().ok(), Some("done"));
+    /// ```
     pub fn and_then<U: Send + 'static>(
         self,
         f: impl FnOnce(T) -> Eventual<U, E> + Send + 'static,

@@ -152,6 +152,12 @@ impl<T, E> Eventual<T, E> {
             // SAFETY: the writer left a value and is gone: the core is ours alone.
             return Some(Ok(unsafe { core.take_value_alone() }));
         }
+        if word.is_broken_alone() {
+            self.leave();
+            // SAFETY: the writer left nothing and is gone: the core is ours alone.
+            unsafe { core.free() };
+            return Some(Err(EventualError::Broken));
+        }
         self.take_if_complete(core, word)
     }
 
@@ -234,6 +240,8 @@ impl<T, E> Eventual<T, E> {
                 return outcome;
             }
             let left = deadline.remaining();
+            #[cfg(test)]
+            patience::probe::sleeps();
             if left.is_some_and(|left| left.is_zero()) || state.sleep(word, left) == Wait::TimedOut
             {
                 return self.give_up(core);

@@ -139,7 +139,7 @@ impl<T, E> Hang<T, E> for Forward<T, E> {
     unsafe fn hang(self, core: CorePtr<T, E>, _plain: bool) {
         // SAFETY: the caller may write the slot.
         unsafe {
-            core.set_slot_pointer(self.0.as_ptr());
+            core.set_forwards(self.0);
             core.set_run(run_forward::<T, E>);
         }
     }
@@ -223,6 +223,9 @@ where
         // SAFETY: as above.
         Ok(Ran::Done(last)) => unsafe { finish_written(below, last) },
         Ok(Ran::Wait(inner)) => {
+            // A tail call: where `below` was itself only waited for, its place is not kept.
+            // SAFETY: the stage is its writer.
+            let below = unsafe { past_forwardings(below) };
             retarget(&inner, below);
             match inner.hang(Forward(below)) {
                 Ok(()) => None,
@@ -255,6 +258,40 @@ unsafe fn finish_written<T, E>(below: CorePtr<T, E>, last: Last) -> Option<NonNu
             }
         }
     }
+}
+
+/// The core that whatever completes `below` will complete in the end: past those whose readers left only
+/// a forwarding, which are freed on the way.
+///
+/// # Safety
+///
+/// Only by the writer of `below`, before it settles; it gives that up for the core it gets, and is that
+/// one's writer.
+unsafe fn past_forwardings<T, E>(mut below: CorePtr<T, E>) -> CorePtr<T, E> {
+    // SAFETY: the caller's promise; a core that forwards is ours alone, its payload empty.
+    while let Some(further) = unsafe { below.forwards_to() } {
+        // Until now a request went from the further node to this one, and from this one to its inner
+        // writer. From here on it goes to that directly; whoever holds this node reaches it by way of
+        // the further one. We are the one writer of both (as in `retarget`).
+        // SAFETY: not left.
+        if let Some(node) = unsafe { below.node_if_any() } {
+            // SAFETY: not left.
+            let target = unsafe { further.node() };
+            if !NodeRef::is_same(&node, &target) {
+                // First: they would keep each other.
+                let old = target.retire();
+                guarded(|| drop(old));
+                match node.set_hook(Hook::Forward(target)) {
+                    Ok(old) => guarded(|| drop(old)),
+                    Err(hook) => hook.fire(),
+                }
+            }
+        }
+        // SAFETY: ours alone, and nothing is in it.
+        unsafe { below.free() };
+        below = further;
+    }
+    below
 }
 
 /// From here on a cancellation from below reaches the inner eventual's writer.

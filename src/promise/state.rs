@@ -96,6 +96,12 @@ impl Word {
         self.0 & (RESULT | TX_GONE) == RESULT | TX_GONE
     }
 
+    /// The writer is gone, and left nothing.
+    #[inline]
+    pub(crate) fn is_broken_alone(self) -> bool {
+        self.0 & (PHASE | WHY | TX_GONE) == Last::Broken as u32 | TX_GONE
+    }
+
     #[inline]
     pub(crate) fn is_value(self) -> bool {
         self.0 & RESULT != 0

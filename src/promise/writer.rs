@@ -280,6 +280,27 @@ unsafe fn take_back<T, E>(core: CorePtr<T, E>, last: Last) -> Result<T, Eventual
 impl<T, E> Drop for Promise<T, E> {
     #[inline]
     fn drop(&mut self) {
+        // SAFETY: a promise that was settled was forgotten: we are the writer still. A broken promise
+        // has no payload.
+        unsafe {
+            let state = self.core.state();
+            let seen = state.peek();
+            // Nearly always: nobody asked for anything yet.
+            if seen.is_untouched()
+                && !self.core.has_node()
+                && state.complete_and_leave(seen, Last::Broken).is_ok()
+            {
+                return;
+            }
+        }
+        self.give_up();
+    }
+}
+
+impl<T, E> Promise<T, E> {
+    /// What a drop does.
+    #[inline(never)]
+    fn give_up(&mut self) {
         let why = if self.is_cancelled() { Last::Cancelled } else { Last::Broken };
         // SAFETY: a promise that was settled was forgotten: we are the writer still, and neither
         // ending has a payload.

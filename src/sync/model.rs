@@ -91,6 +91,10 @@ impl AtomicWaker {
         self.0.register_by_ref(waker);
     }
 
+    pub(crate) fn take_waker_alone(&mut self) -> Option<core::task::Waker> {
+        self.take_waker()
+    }
+
     pub(crate) fn take_waker(&self) -> Option<core::task::Waker> {
         self.0.take_waker()
     }

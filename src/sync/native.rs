@@ -173,6 +173,11 @@ impl AtomicWaker {
     pub(crate) fn take_waker(&self) -> Option<core::task::Waker> {
         self.0.lock().take()
     }
+
+    /// The same, by a sole owner.
+    pub(crate) fn take_waker_alone(&mut self) -> Option<core::task::Waker> {
+        self.0.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
 }
 
 #[allow(unused_imports, reason = "the door offers the same names in every world")]

@@ -306,6 +306,10 @@ impl AtomicWaker {
         self.0.register(waker);
     }
 
+    pub(crate) fn take_waker_alone(&mut self) -> Option<core::task::Waker> {
+        self.take_waker()
+    }
+
     pub(crate) fn take_waker(&self) -> Option<core::task::Waker> {
         self.0.take()
     }

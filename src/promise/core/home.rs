@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 
 use super::super::block::{self, Class};
 use super::super::state::StateCell;
-use super::{Core, CorePtr, drop_node};
+use super::node::drop_node;
+use super::{Core, CorePtr};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// One core's memory, owned apart from the pairs that live in it one after the other.
