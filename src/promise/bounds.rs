@@ -165,49 +165,278 @@
 //! send::<SetError<Cell<u8>>>();
 //! ```
 //!
-//! …and not where they do not:
+//! …and not where they do not, each beside its twin:
 //!
 //! ```compile_fail,E0277
 //! fn send<T: Send>() {}
+//! send::<tenure::promise::Promise<std::rc::Rc<u8>, ()>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Promise<std::sync::Arc<u8>, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Promise<std::rc::Rc<u8>, ()>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Promise<std::sync::Arc<u8>, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn send<T: Send>() {}
 //! send::<tenure::promise::Eventual<std::rc::Rc<u8>, ()>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Eventual<std::sync::Arc<u8>, ()>>();
 //! ```
 //! ```compile_fail,E0277
 //! fn sync<T: Sync>() {}
 //! sync::<tenure::promise::Eventual<std::rc::Rc<u8>, ()>>();
 //! ```
-//! ```compile_fail,E0277
-//! fn send<T: Send>() {}
-//! send::<tenure::promise::Promise<(), std::rc::Rc<u8>>>();
 //! ```
-//! ```compile_fail,E0277
 //! fn sync<T: Sync>() {}
-//! sync::<tenure::promise::Promise<(), std::rc::Rc<u8>>>();
+//! sync::<tenure::promise::Eventual<std::sync::Arc<u8>, ()>>();
 //! ```
 //! ```compile_fail,E0277
 //! fn send<T: Send>() {}
 //! send::<tenure::promise::SharedPromise<std::rc::Rc<u8>, ()>>();
 //! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::SharedPromise<std::sync::Arc<u8>, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::SharedPromise<std::rc::Rc<u8>, ()>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::SharedPromise<std::sync::Arc<u8>, ()>>();
+//! ```
 //! ```compile_fail,E0277
 //! fn send<T: Send>() {}
 //! send::<tenure::promise::Slot<std::rc::Rc<u8>, ()>>();
 //! ```
-//! ```compile_fail,E0277
+//! ```
 //! fn send<T: Send>() {}
-//! send::<tenure::promise::Shared<std::cell::Cell<u8>, ()>>();
+//! send::<tenure::promise::Slot<std::sync::Arc<u8>, ()>>();
 //! ```
 //! ```compile_fail,E0277
 //! fn sync<T: Sync>() {}
-//! sync::<tenure::promise::Shared<std::cell::Cell<u8>, ()>>();
+//! sync::<tenure::promise::Slot<std::rc::Rc<u8>, ()>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Slot<std::sync::Arc<u8>, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Promise<(), std::rc::Rc<u8>>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Promise<(), std::sync::Arc<u8>>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Promise<(), std::rc::Rc<u8>>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Promise<(), std::sync::Arc<u8>>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Eventual<(), std::rc::Rc<u8>>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Eventual<(), std::sync::Arc<u8>>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Eventual<(), std::rc::Rc<u8>>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Eventual<(), std::sync::Arc<u8>>>();
 //! ```
 //! ```compile_fail,E0277
 //! fn send<T: Send>() {}
 //! send::<tenure::promise::Completions<std::rc::Rc<u8>, ()>>();
 //! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Completions<std::sync::Arc<u8>, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Completions<std::rc::Rc<u8>, ()>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Completions<std::sync::Arc<u8>, ()>>();
+//! ```
 //! ```compile_fail,E0277
 //! fn send<T: Send>() {}
-//! send::<tenure::promise::EventualError<std::rc::Rc<u8>>>();
+//! send::<tenure::promise::Via<std::rc::Rc<u8>, (), tenure::executor::Inline>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Via<std::sync::Arc<u8>, (), tenure::executor::Inline>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Via<std::rc::Rc<u8>, (), tenure::executor::Inline>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Via<std::sync::Arc<u8>, (), tenure::executor::Inline>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Via<(), (), std::rc::Rc<u8>>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Via<(), (), std::sync::Arc<u8>>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Via<(), (), std::cell::Cell<u8>>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Via<(), (), std::sync::Arc<u8>>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Shared<std::cell::Cell<u8>, ()>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::Shared<u8, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Shared<std::cell::Cell<u8>, ()>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::Shared<u8, ()>>();
 //! ```
 //! ```compile_fail,E0277
 //! fn send<T: Send>() {}
 //! send::<tenure::promise::SharedFuture<'static, std::cell::Cell<u8>, ()>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::SharedFuture<'static, u8, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::SharedFuture<'static, std::cell::Cell<u8>, ()>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::SharedFuture<'static, u8, ()>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::EventualError<std::rc::Rc<u8>>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::EventualError<std::sync::Arc<u8>>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::EventualError<std::cell::Cell<u8>>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::EventualError<u8>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::SetError<std::rc::Rc<u8>>>();
+//! ```
+//! ```
+//! fn send<T: Send>() {}
+//! send::<tenure::promise::SetError<std::sync::Arc<u8>>>();
+//! ```
+//! ```compile_fail,E0277
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::SetError<std::cell::Cell<u8>>>();
+//! ```
+//! ```
+//! fn sync<T: Sync>() {}
+//! sync::<tenure::promise::SetError<u8>>();
+//! ```
+//!
+//! Whatever they are of, these are both: a canceller, a task, a panic's payload, a state, the executors.
+//!
+//! ```
+//! fn both<T: Send + Sync>() {}
+//! both::<tenure::promise::Canceller>();
+//! both::<tenure::promise::PanicPayload>();
+//! both::<tenure::promise::State>();
+//! both::<tenure::executor::Task>();
+//! both::<tenure::executor::Inline>();
+//! both::<tenure::executor::ThreadPerTask>();
+//! ```
+//!
+//! A group's members have to be sendable, since whoever completes one works on all:
+//!
+//! ```compile_fail,E0277
+//! let (promise, eventual) = tenure::promise::promise::<std::rc::Rc<u8>, ()>();
+//! let whole = tenure::promise::all([eventual]);
+//! # drop((promise, whole));
+//! ```
+//! ```
+//! let (promise, eventual) = tenure::promise::promise::<std::sync::Arc<u8>, ()>();
+//! let whole = tenure::promise::all([eventual]);
+//! # drop((promise, whole));
+//! ```
+//!
+//! A hook runs on the canceller's thread:
+//!
+//! ```compile_fail,E0277
+//! let (mut promise, eventual) = tenure::promise::promise::<u8, ()>();
+//! let here = std::rc::Rc::new(1);
+//! promise.on_cancel(move || drop(here));
+//! # drop(eventual);
+//! ```
+//! ```
+//! let (mut promise, eventual) = tenure::promise::promise::<u8, ()>();
+//! let here = std::sync::Arc::new(1);
+//! promise.on_cancel(move || drop(here));
+//! # drop(eventual);
+//! ```
+//!
+//! An executor that a stage is bound to goes along with it:
+//!
+//! ```compile_fail,E0277
+//! # use tenure::executor::{Executor, Task};
+//! #[derive(Clone)]
+//! struct Here(std::rc::Rc<u8>);
+//! impl Executor for Here {
+//!     fn execute(&self, task: Task) -> Result<(), Task> { Err(task) }
+//! }
+//! let (promise, eventual) = tenure::promise::promise::<u8, ()>();
+//! eventual.on_complete_via(Here(std::rc::Rc::new(1)), drop);
+//! # drop(promise);
+//! ```
+//! ```
+//! # use tenure::executor::{Executor, Task};
+//! #[derive(Clone)]
+//! struct There(std::sync::Arc<u8>);
+//! impl Executor for There {
+//!     fn execute(&self, task: Task) -> Result<(), Task> { Err(task) }
+//! }
+//! let (promise, eventual) = tenure::promise::promise::<u8, ()>();
+//! eventual.on_complete_via(There(std::sync::Arc::new(1)), drop);
+//! # drop(promise);
 //! ```

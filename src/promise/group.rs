@@ -1,4 +1,4 @@
-//! Several eventuals at once: in completion order, all of them, the first of them.
+//! Several eventuals at once: all of them, the first of them.
 //!
 //! The members stay eventuals, each polled with a waker of its own that says which it is. So a
 //! member that is not wanted any more is simply dropped: that takes its waker back and asks its
@@ -8,238 +8,17 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Wake;
 
 use crate::executor::Task;
+use crate::lock::AdaptiveMutex;
 
 use super::core::Outcome;
 use super::error::EventualError;
 use super::eventual::Eventual;
-use super::trampoline::{before_blocking, guarded};
+use super::trampoline::guarded;
 use super::writer::Promise;
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-// ---- draining in completion order ------------------------------------------------------------
-
-/// Eventuals, drained in the order in which they complete.
-///
-/// Take the next with [`next`](Completions::next) (blocks), [`try_next`](Completions::try_next), or
-/// [`poll_next`](Completions::poll_next); with the `futures` feature it is a `Stream`. Each comes with
-/// the number that [`push`](Completions::push) gave it. Dropping the whole drops the members, which
-/// asks their writers to stop.
-///
-/// # Examples
-///
-/// ```
-/// use tenure::promise::{Completions, promise};
-///
-/// let (p0, e0) = promise::<_, ()>();
-/// let (p1, e1) = promise::<_, ()>();
-/// let mut completions: Completions<_, _> = [e0, e1].into_iter().collect();
-/// p1.set("second")?;
-/// p0.set("first")?;
-/// let order: Vec<_> = completions.by_ref().map(|(n, outcome)| (n, outcome.ok())).collect();
-/// assert_eq!(order, [(1, Some("second")), (0, Some("first"))]);
-/// # Ok::<(), tenure::promise::SetError<&str>>(())
-/// ```
-pub struct Completions<T, E> {
-    members: Vec<Option<Eventual<T, E>>>,
-    left: usize,
-    ready: Arc<Ready>,
-}
-
-/// Which members were woken, and whom to tell.
-#[derive(Default)]
-struct Ready {
-    woken: Mutex<Woken>,
-    came: Condvar,
-}
-
-#[derive(Default)]
-struct Woken {
-    queue: VecDeque<usize>,
-    reader: Option<Waker>,
-}
-
-struct Member {
-    ready: Arc<Ready>,
-    number: usize,
-}
-
-impl Wake for Member {
-    fn wake(self: Arc<Self>) {
-        self.ready.note(self.number);
-    }
-}
-
-impl Ready {
-    fn note(&self, number: usize) {
-        let reader = {
-            let mut woken = locked(&self.woken);
-            woken.queue.push_back(number);
-            woken.reader.take()
-        };
-        self.came.notify_one();
-        if let Some(reader) = reader {
-            guarded(|| reader.wake());
-        }
-    }
-}
-
-impl<T, E> Completions<T, E> {
-    /// None yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { members: Vec::new(), left: 0, ready: Arc::default() }
-    }
-
-    /// Adds one; gives its number, counted from zero.
-    pub fn push(&mut self, mut eventual: Eventual<T, E>) -> usize {
-        let number = self.members.len();
-        let member = Waker::from(Arc::new(Member { ready: Arc::clone(&self.ready), number }));
-        if let Poll::Ready(outcome) =
-            Pin::new(&mut eventual).poll(&mut Context::from_waker(&member))
-        {
-            eventual = Eventual::complete(outcome);
-            self.ready.note(number);
-        }
-        self.members.push(Some(eventual));
-        self.left += 1;
-        number
-    }
-
-    /// How many have not been taken yet.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.left
-    }
-
-    /// Whether all have been taken.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.left == 0
-    }
-
-    fn take(&mut self, number: usize) -> Option<(usize, Outcome<T, E>)> {
-        let member = self.members.get_mut(number)?;
-        let outcome = member.as_mut()?.try_get()?;
-        *member = None;
-        self.left -= 1;
-        Some((number, outcome))
-    }
-
-    /// The next that is complete already; `None` if none is, or none is left.
-    pub fn try_next(&mut self) -> Option<(usize, Outcome<T, E>)> {
-        loop {
-            let number = locked(&self.ready.woken).queue.pop_front()?;
-            if let Some(next) = self.take(number) {
-                return Some(next);
-            }
-        }
-    }
-
-    /// The next to complete, asynchronously; `None` when none is left.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Outcome<T, E>)>> {
-        if self.left == 0 {
-            return Poll::Ready(None);
-        }
-        // Cloned outside the lock: wakers are foreign.
-        let mut waker = Some(cx.waker().clone());
-        loop {
-            let (number, old) = {
-                let mut woken = locked(&self.ready.woken);
-                match woken.queue.pop_front() {
-                    Some(number) => (Some(number), None),
-                    None => (None, core::mem::replace(&mut woken.reader, waker.take())),
-                }
-            };
-            guarded(|| drop(old));
-            let Some(number) = number else { return Poll::Pending };
-            if let Some(next) = self.take(number) {
-                // Foreign: a panic in it must not lose what was taken.
-                guarded(|| drop(waker));
-                return Poll::Ready(Some(next));
-            }
-        }
-    }
-}
-
-impl<T, E> Iterator for Completions<T, E> {
-    type Item = (usize, Outcome<T, E>);
-
-    /// The next to complete; `None` when none is left. Blocks until then.
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.left > 0 {
-            let is_empty = locked(&self.ready.woken).queue.is_empty();
-            if is_empty {
-                before_blocking();
-            }
-            let number = {
-                let mut woken = locked(&self.ready.woken);
-                loop {
-                    match woken.queue.pop_front() {
-                        Some(number) => break number,
-                        None => {
-                            woken =
-                                self.ready.came.wait(woken).unwrap_or_else(PoisonError::into_inner);
-                        }
-                    }
-                }
-            };
-            if let Some(next) = self.take(number) {
-                return Some(next);
-            }
-        }
-        None
-    }
-}
-
-impl<T, E> Default for Completions<T, E> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T, E> FromIterator<Eventual<T, E>> for Completions<T, E> {
-    fn from_iter<I: IntoIterator<Item = Eventual<T, E>>>(eventuals: I) -> Self {
-        let mut completions = Self::new();
-        completions.extend(eventuals);
-        completions
-    }
-}
-
-impl<T, E> Extend<Eventual<T, E>> for Completions<T, E> {
-    fn extend<I: IntoIterator<Item = Eventual<T, E>>>(&mut self, eventuals: I) {
-        for eventual in eventuals {
-            self.push(eventual);
-        }
-    }
-}
-
-impl<T, E> core::fmt::Debug for Completions<T, E> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Completions").field("left", &self.left).finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "futures")]
-impl<T, E> futures_core::Stream for Completions<T, E> {
-    type Item = (usize, Outcome<T, E>);
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Completions::poll_next(&mut self, cx)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-// ---- one eventual of many --------------------------------------------------------------------
 
 /// What becomes of the members' outcomes.
 trait Collect<T, E>: Send + 'static {
@@ -252,7 +31,7 @@ trait Collect<T, E>: Send + 'static {
 /// A group under way. Its members' wakers own it; it owns the members; completing one after the
 /// other, or letting all go, takes that apart.
 struct Gather<T, E, C: Collect<T, E>> {
-    shared: Mutex<Gathered<T, E, C>>,
+    shared: AdaptiveMutex<Gathered<T, E, C>>,
 }
 
 struct Gathered<T, E, C: Collect<T, E>> {
@@ -281,7 +60,7 @@ where
 {
     fn wake(self: Arc<Self>) {
         let gather = Arc::clone(&self.gather);
-        locked(&gather.shared).woken.push_back(self.number);
+        gather.shared.lock().woken.push_back(self.number);
         // Through the trampoline: groups of groups complete without growing the stack.
         Task::new(move || gather.advance()).run();
     }
@@ -295,10 +74,10 @@ where
 {
     /// Works on what was woken, unless somebody else is at it: they will see it.
     fn advance(&self) {
-        let Some(mut work) = locked(&self.shared).work.take() else { return };
+        let Some(mut work) = self.shared.lock().work.take() else { return };
         loop {
             let (number, cancel) = {
-                let mut shared = locked(&self.shared);
+                let mut shared = self.shared.lock();
                 let cancel = core::mem::take(&mut shared.cancel);
                 let number = shared.woken.pop_front();
                 if number.is_none() && !cancel {
@@ -341,12 +120,12 @@ where
 {
     let (mut promise, whole) = super::promise();
     let gather = Arc::new(Gather {
-        shared: Mutex::new(Gathered { woken: VecDeque::new(), work: None, cancel: false }),
+        shared: AdaptiveMutex::new(Gathered { woken: VecDeque::new(), work: None, cancel: false }),
     });
     let weak = Arc::downgrade(&gather);
     promise.on_cancel(move || {
         if let Some(gather) = weak.upgrade() {
-            locked(&gather.shared).cancel = true;
+            gather.shared.lock().cancel = true;
             gather.advance();
         }
     });
@@ -355,11 +134,11 @@ where
         let waker = Waker::from(Arc::new(GatherMember { gather: Arc::clone(&gather), number }));
         if let Poll::Ready(outcome) = Pin::new(&mut member).poll(&mut Context::from_waker(&waker)) {
             member = Eventual::complete(outcome);
-            locked(&gather.shared).woken.push_back(number);
+            gather.shared.lock().woken.push_back(number);
         }
         polled.push(Some(member));
     }
-    locked(&gather.shared).work = Some(Working { members: polled, collect, promise });
+    gather.shared.lock().work = Some(Working { members: polled, collect, promise });
     gather.advance();
     whole
 }

@@ -31,6 +31,78 @@
 //! There is no way back, and no second result. [`Eventual::state`] tells which; after `ValueMoved`
 //! every way of asking says [`Taken`](EventualError::Taken).
 //!
+//! # A tour
+//!
+//! Wait for it, look, poll, or leave a callback:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure::promise::{EventualError, promise};
+//!
+//! let (writer, mut reader) = promise::<u32, String>();
+//! assert!(reader.try_get().is_none());
+//! let waited = reader.get_timeout(Duration::from_micros(50));
+//! assert!(matches!(waited, Err(EventualError::TimedOut))); // still usable
+//! writer.set_error("no disk".into()).ok();
+//! assert!(matches!(reader.get(), Err(EventualError::Failed(why)) if why == "no disk"));
+//! ```
+//!
+//! Build on it before it is there; nothing polls it forward, the setter's thread runs it:
+//!
+//! ```
+//! use tenure::promise::{Eventual, promise, ready};
+//!
+//! fn look_up(id: u32) -> Eventual<String, String> {
+//!     ready(format!("user {id}"))
+//! }
+//!
+//! let (id, eventual) = promise::<u32, String>();
+//! let greeting = eventual
+//!     .and_then(look_up) // waits for another eventual
+//!     .map(|name| format!("hello, {name}")) // makes another value
+//!     .recover(|error| format!("hello, stranger ({error})")); // makes a value of an error
+//! id.set(7).ok();
+//! assert_eq!(greeting.get().ok().as_deref(), Some("hello, user 7"));
+//! ```
+//!
+//! Choose where it runs. Inline, the default, costs no hand-over; an executor keeps the setter free:
+//!
+//! | the closure | leave it |
+//! |---|---|
+//! | takes a microsecond or so, takes no locks | inline: `map`, `on_complete` |
+//! | blocks, computes for long, or takes locks that the setter may hold | bound: `via(executor).map(…)`, `on_complete_via` |
+//! | must run on one thread (a user interface's) | bound to an executor of that thread |
+//! | may be refused, since the executor is full | bound; the eventual behind it then ends as [`Rejected`](EventualError::Rejected) |
+//!
+//! ```
+//! use tenure::executor::ThreadPerTask;
+//! use tenure::promise::promise;
+//!
+//! let (writer, reader) = promise::<Vec<u64>, ()>();
+//! let sum = reader.via(ThreadPerTask).map(|values| values.iter().sum::<u64>()).unbind();
+//! writer.set(vec![1, 2, 3]).ok(); // returns at once: the sum is made elsewhere
+//! assert_eq!(sum.get().ok(), Some(6));
+//! ```
+//!
+//! Stop what nobody wants any more:
+//!
+//! ```
+//! use tenure::promise::{EventualError, promise};
+//!
+//! let (mut writer, reader) = promise::<u32, ()>();
+//! writer.on_cancel(|| println!("the query is killed here"));
+//! let page = reader.map(|rows| rows / 10);
+//! assert!(page.cancel()); // from the end of the chain to its head
+//! assert!(writer.is_cancelled());
+//! drop(writer);
+//! assert!(matches!(page.get(), Err(EventualError::Cancelled)));
+//! ```
+//!
+//! And several at once: [`all`], [`any`], [`first_n`] make one of many; [`Completions`] gives them as
+//! they come; [`share`](Eventual::share) lets many read one, [`SharedPromise`] many write it;
+//! [`within`](Eventual::within) ends it in time; a [`Slot`] is for a loop that makes one after the
+//! other.
+//!
 //! # Which thread runs what
 //!
 //! | what | runs on |
@@ -60,13 +132,16 @@
 //!
 //! # What drop does
 //!
-//! | dropped | before the result | after it |
-//! |---|---|---|
-//! | [`Promise`] | the reader gets [`Broken`](EventualError::Broken); [`Cancelled`](EventualError::Cancelled) if it had asked | (set consumed it) |
-//! | [`Eventual`] | the writer is asked to stop; its set gives the value back | the value is dropped, here |
-//! | [`Shared`], the last | the writer is asked to stop, unless a callback was left | the value is dropped, here |
-//! | a [`Task`](crate::executor::Task) | what hangs on it gets [`Rejected`](EventualError::Rejected) | |
-//! | [`Slot`] | its pair lives on | |
+//! | dropped | nothing is set yet | a waker is in | a callback or a stage was left | set | taken |
+//! |---|---|---|---|---|---|
+//! | [`Promise`] | the reader gets [`Broken`](EventualError::Broken); [`Cancelled`](EventualError::Cancelled) if it had asked | the same, and is woken | it runs, here, with that | (setting consumed it) | |
+//! | [`Eventual`] | the writer is asked to stop, its hook runs here; its set gives the value back | the same; the waker is dropped here | (leaving it consumed the handle) | the result is dropped, here | nothing |
+//! | the eventual behind a stage | the request goes to the head of the chain | the same | | the result is dropped, here | nothing |
+//! | [`Shared`], the last | the writer is asked to stop, unless a callback was left | (its future's own drop takes it back) | the callback keeps the interest alive | the result is dropped, here | |
+//! | [`SharedPromise`], the last | as [`Promise`] | | | nothing | |
+//! | a [`Task`](crate::executor::Task) | what hangs on it gets [`Rejected`](EventualError::Rejected) | | | | |
+//! | [`Completions`], a group's whole | each member's writer is asked to stop | | | its result is dropped, here | |
+//! | [`Slot`] | its pair lives on | | | | |
 //!
 //! # Panics
 //!
@@ -104,7 +179,10 @@
 //! - **R5** taking the slot is a bitwise copy: the other side may be comparing its words;
 //! - **R6** leave before foreign code: wake, drop and call only once the core is let go;
 //! - **R7** `ValueMoved` is no bit: taking the value is leaving, and the handle remembers;
-//! - **R8** a hook belongs to whoever changed the cancel node's word first (`cancel.rs`).
+//! - **R8** a hook belongs to whoever changed the cancel node's word first (`cancel.rs`);
+//! - **R9** a stage that has to wait for an inner eventual passes over cores of its own type whose
+//!   readers left only a forwarding: so a loop written as a recursion of `and_then` keeps one step, not
+//!   all (`past_forwardings` in `stage.rs`).
 //!
 //! | edge | Release in | Acquire in | makes visible |
 //! |---|---|---|---|
@@ -115,8 +193,9 @@
 //! | HOOK | `announce_hook` | `request_cancel`, `abandon` | the pointer to the node |
 //! | CANCEL | `request_cancel` | `announce_hook`, `peek` | what the canceller did before |
 //!
-//! Each pair of operations that can race has a model in `loom-tests/src/models/promise*.rs`, a name a
-//! pair.
+//! Each pair of operations that can race has a model in `loom-tests/src/models/promise*.rs`; the matrix,
+//! with a name a cell, is `CELLS` in `promise.rs` there. `tests/promise_locked.rs` counts the locked
+//! instructions of each operation by stepping through it.
 //!
 //! Coming from another library: [`coming_from`].
 
@@ -127,6 +206,7 @@ mod callback;
 mod cancel;
 mod combine;
 pub mod coming_from;
+mod completions;
 mod core;
 mod error;
 mod eventual;
@@ -146,10 +226,14 @@ mod within;
 mod writer;
 
 pub use self::core::Outcome;
+pub use completions::Completions;
 pub use error::{EventualError, PanicPayload, SetError};
 pub use eventual::{Canceller, Eventual, State};
-pub use group::{Completions, all, all_settled, any, any_ok, first_n};
+pub use group::{all, all_settled, any, any_ok, first_n};
 pub use panics::set_panic_hook;
+#[cfg(tenure_loom)]
+#[doc(hidden)]
+pub use pool::modelled;
 pub use pool::trim_pool;
 pub use racing::SharedPromise;
 pub use shared::{OutcomeRef, Shared, SharedFuture};

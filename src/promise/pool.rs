@@ -13,28 +13,62 @@
 //! Blocks may be made on one thread and freed on another: batches travel through the overflow.
 //!
 //! Off in models, under Miri and with `--cfg tenure_sanitize`, so that those still see each core's
-//! end; then every block comes from the allocator and goes back there.
+//! end; then every block comes from the allocator and goes back there. The models of the pool itself
+//! switch it on ([`modelled`]).
 
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use std::alloc::{alloc, dealloc, handle_alloc_error};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::block::Class;
+use crate::sync::cell::UnsafeCell;
+
+#[cfg(not(tenure_loom))]
+use here::{pooled, shared};
+#[cfg(tenure_loom)]
+use modelled::{pooled, shared};
 
 /// Blocks a batch.
-const BATCH: usize = 32;
+const BATCH: usize = if cfg!(tenure_loom) { 2 } else { 32 };
 /// Batches a class that the overflow keeps.
-const OVERFLOW: usize = 64;
+const OVERFLOW: usize = if cfg!(tenure_loom) { 1 } else { 64 };
 const CLASSES: usize = 3;
-
-/// Whether blocks are kept at all.
-const POOLED: bool = cfg!(not(any(tenure_loom, tenure_shuttle, tenure_sanitize, miri)));
 
 /// What lies in a block that nobody uses.
 struct Free {
-    next: *mut Free,
+    next: UnsafeCell<*mut Free>,
+}
+
+impl Free {
+    /// Makes a link of a block.
+    ///
+    /// # Safety
+    ///
+    /// The block is free, and the caller's.
+    unsafe fn link(block: NonNull<u8>, next: *mut Self) -> *mut Self {
+        let at = block.cast::<Self>().as_ptr();
+        // SAFETY: the caller's promise; a block is larger than a link.
+        unsafe {
+            at.write(Self { next: UnsafeCell::new(ptr::null_mut()) });
+            (*at).next.with_mut(|place| *place = next);
+        }
+        at
+    }
+
+    /// The link's content; the block is plain memory again.
+    ///
+    /// # Safety
+    ///
+    /// `link` made it, and it is the caller's.
+    unsafe fn unlink(at: *mut Self) -> *mut Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let next = (*at).next.with(|place| *place);
+            ptr::drop_in_place(at);
+            next
+        }
+    }
 }
 
 /// A list of free blocks.
@@ -52,7 +86,7 @@ impl Chain {
         while !at.is_null() {
             // SAFETY: free blocks of this class, each allocated with its layout, and ours alone.
             unsafe {
-                let next = (*at).next;
+                let next = Free::unlink(at);
                 dealloc(at.cast(), layout);
                 at = next;
             }
@@ -84,39 +118,157 @@ impl Lists {
     }
 }
 
+#[cfg(not(tenure_loom))]
 std::thread_local! {
     // No destructor, so that reaching it is one address computation.
     static LISTS: [Lists; CLASSES] = const { [const { Lists::new() }; CLASSES] };
     // Made by a thread's first slow path; its destructor empties the lists.
     static KEEPER: Keeper = const { Keeper };
 }
+#[cfg(tenure_loom)]
+crate::sync::thread_local! {
+    // A model's thread-locals go all at once: these hand themselves over (see `modelled`).
+    static LISTS: modelled::Lists = modelled::Lists::new();
+    static KEEPER: () = ();
+}
 
 /// Hands this thread's blocks over when the thread ends.
+#[cfg(not(tenure_loom))]
 struct Keeper;
 
+#[cfg(not(tenure_loom))]
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let _ = LISTS.try_with(|lists| {
-            for (lists, class) in lists.iter().zip(Class::POOLED) {
-                // From here on every push and pop of this thread takes the slow path, and finds no
-                // keeper.
-                lists.room.set(0);
-                let [first, spare] = lists.take_all();
-                if !spare.0.is_null() {
-                    put(class, spare);
-                }
-                first.release(class.block_layout());
-            }
-        });
+        let _ = LISTS.try_with(hand_over);
     }
 }
 
-// A `std` lock in a `static`: taken once a batch, held for a push or a pop of a `Vec` whose room was
-// reserved; no foreign code runs under it.
-static SHARED: Mutex<[Vec<Chain>; CLASSES]> = Mutex::new([const { Vec::new() }; CLASSES]);
+fn hand_over(lists: &[Lists; CLASSES]) {
+    for (lists, class) in lists.iter().zip(Class::POOLED) {
+        // From here on every push and pop of this thread takes the slow path, and finds no keeper.
+        lists.room.set(0);
+        let [first, spare] = lists.take_all();
+        if !spare.0.is_null() {
+            put(class, spare);
+        }
+        first.release(class.block_layout());
+    }
+}
 
-fn shared() -> MutexGuard<'static, [Vec<Chain>; CLASSES]> {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+/// The overflow: for each class its full batches.
+type Overflow = [Vec<Chain>; CLASSES];
+
+#[cfg(not(tenure_loom))]
+mod here {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::{CLASSES, Overflow};
+
+    /// Whether blocks are kept at all.
+    pub(super) const fn pooled() -> bool {
+        cfg!(not(any(tenure_shuttle, tenure_sanitize, miri)))
+    }
+
+    // A `std` lock in a `static`: taken once a batch, held for a push or a pop of a `Vec` whose room
+    // was reserved; no foreign code runs under it.
+    static SHARED: Mutex<Overflow> = Mutex::new([const { Vec::new() }; CLASSES]);
+
+    pub(super) fn shared() -> MutexGuard<'static, Overflow> {
+        SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pool in a model: off, unless the model asks for it; batches of two, and one batch in the
+/// overflow, so that few steps get everywhere.
+#[cfg(tenure_loom)]
+#[doc(hidden)]
+pub mod modelled {
+    use core::cell::{Cell, RefCell};
+    use core::ops::Deref;
+    use std::sync::Arc;
+
+    use super::{CLASSES, Class, Overflow, hand_over};
+    use crate::lock::{AdaptiveMutex, ArcAdaptiveMutexGuard};
+
+    // A model's threads are one thread of the system: what is set here is the execution's.
+    std::thread_local! {
+        static ON: RefCell<Option<Arc<AdaptiveMutex<Overflow>>>> = const { RefCell::new(None) };
+        static USED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// The pool is on while this lives, from a model's first line to its last.
+    #[derive(Debug)]
+    pub struct Pool(());
+
+    impl Pool {
+        /// Switches the pool on for this execution.
+        #[expect(clippy::new_without_default, reason = "it is a switch")]
+        #[must_use]
+        pub fn on() -> Self {
+            let overflow = Arc::new(AdaptiveMutex::new([const { Vec::new() }; CLASSES]));
+            ON.set(Some(overflow));
+            USED.set(false);
+            Self(())
+        }
+
+        /// What the end of a thread does with its lists: to be called as a model's thread's last line.
+        pub fn end_of_thread() {
+            let _ = super::LISTS.try_with(|lists| hand_over(lists));
+        }
+
+        /// Whether a block came out of the overflow: it was freed by one thread and is used by another.
+        #[must_use]
+        pub fn travelled(&self) -> bool {
+            USED.get()
+        }
+    }
+
+    impl Drop for Pool {
+        fn drop(&mut self) {
+            super::trim_pool();
+            drop(ON.take());
+        }
+    }
+
+    pub(super) fn pooled() -> bool {
+        ON.with_borrow(Option::is_some)
+    }
+
+    pub(super) fn shared() -> ArcAdaptiveMutexGuard<Overflow> {
+        let overflow = ON.with_borrow(|on| on.as_ref().map(Arc::clone));
+        // Without a pool nobody asks; a thread that ends after the model's last line finds this.
+        overflow.unwrap_or_default().lock_arc()
+    }
+
+    pub(super) fn note_use() {
+        USED.set(true);
+    }
+
+    pub(super) struct Lists([super::Lists; CLASSES]);
+
+    impl Lists {
+        pub(super) fn new() -> Self {
+            Self([const { super::Lists::new() }; CLASSES])
+        }
+    }
+
+    impl Deref for Lists {
+        type Target = [super::Lists; CLASSES];
+        fn deref(&self) -> &Self::Target {
+            &self.0
+        }
+    }
+
+    impl Drop for Lists {
+        fn drop(&mut self) {
+            // Unlocked: a model's thread has nothing of its own left by now.
+            for (lists, class) in self.0.iter().zip(Class::POOLED) {
+                for chain in lists.take_all() {
+                    chain.release(class.block_layout());
+                }
+            }
+        }
+    }
 }
 
 /// Gives a full batch to the overflow, or to the allocator.
@@ -139,18 +291,23 @@ fn put(class: Class, batch: Chain) {
 
 #[cold]
 fn get(class: Class) -> Option<Chain> {
-    shared().get_mut(class as usize)?.pop()
+    let batch = shared().get_mut(class as usize)?.pop();
+    #[cfg(tenure_loom)]
+    if batch.is_some() {
+        modelled::note_use();
+    }
+    batch
 }
 
 /// A block of this class.
 #[inline]
 pub(super) fn allocate(class: Class) -> NonNull<u8> {
-    if POOLED {
+    if pooled() {
         let found = LISTS.try_with(|lists| {
             let lists = lists.get(class as usize)?;
             let block = NonNull::new(lists.first.get())?;
-            // SAFETY: a free block of ours: its first word is the link.
-            lists.first.set(unsafe { block.as_ref().next });
+            // SAFETY: a free block of ours.
+            lists.first.set(unsafe { Free::unlink(block.as_ptr()) });
             lists.room.set(lists.room.get() + 1);
             Some(block)
         });
@@ -164,7 +321,7 @@ pub(super) fn allocate(class: Class) -> NonNull<u8> {
 #[cold]
 #[inline(never)]
 fn allocate_slow(class: Class) -> NonNull<u8> {
-    if POOLED && KEEPER.try_with(|_| ()).is_ok() {
+    if pooled() && KEEPER.try_with(|_| ()).is_ok() {
         let found = LISTS.try_with(|lists| {
             let lists = lists.get(class as usize)?;
             // A full list of our own, or somebody's.
@@ -174,7 +331,7 @@ fn allocate_slow(class: Class) -> NonNull<u8> {
             }
             let block = NonNull::new(full)?;
             // SAFETY: as in `allocate`.
-            lists.first.set(unsafe { block.as_ref().next });
+            lists.first.set(unsafe { Free::unlink(block.as_ptr()) });
             lists.room.set(1);
             Some(block)
         });
@@ -190,16 +347,15 @@ fn allocate_slow(class: Class) -> NonNull<u8> {
 /// A block from `allocate(class)`, whose content is gone and which nobody touches again.
 #[inline]
 pub(super) unsafe fn free(block: NonNull<u8>, class: Class) {
-    if POOLED {
+    if pooled() {
         let kept = LISTS.try_with(|lists| {
             let Some(lists) = lists.get(class as usize) else { return false };
             let room = lists.room.get();
             if room == 0 {
                 return false;
             }
-            // SAFETY: the caller's promise: the block is ours, and larger than a link.
-            unsafe { block.cast::<Free>().write(Free { next: lists.first.get() }) };
-            lists.first.set(block.as_ptr().cast());
+            // SAFETY: the caller's promise: the block is ours.
+            lists.first.set(unsafe { Free::link(block, lists.first.get()) });
             lists.room.set(room - 1);
             true
         });
@@ -217,7 +373,7 @@ pub(super) unsafe fn free(block: NonNull<u8>, class: Class) {
 #[cold]
 #[inline(never)]
 unsafe fn free_slow(block: NonNull<u8>, class: Class) {
-    if POOLED && KEEPER.try_with(|_| ()).is_ok() {
+    if pooled() && KEEPER.try_with(|_| ()).is_ok() {
         let kept = LISTS.try_with(|lists| {
             let Some(lists) = lists.get(class as usize) else { return false };
             let full = lists.first.get();
@@ -228,8 +384,7 @@ unsafe fn free_slow(block: NonNull<u8>, class: Class) {
                 }
             }
             // SAFETY: as in `free`.
-            unsafe { block.cast::<Free>().write(Free { next: ptr::null_mut() }) };
-            lists.first.set(block.as_ptr().cast());
+            lists.first.set(unsafe { Free::link(block, ptr::null_mut()) });
             lists.room.set(BATCH - 1);
             true
         });
@@ -263,7 +418,7 @@ pub(super) fn system(layout: Layout) -> NonNull<u8> {
 /// assert_eq!(tenure::promise::trim_pool(), 0);
 /// ```
 pub fn trim_pool() -> usize {
-    if !POOLED {
+    if !pooled() {
         return 0;
     }
     let mut bytes = 0;

@@ -1,9 +1,10 @@
 //! A time limit on an eventual, kept by whatever timer there is.
 
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::executor::Task;
+use crate::lock::AdaptiveMutex;
 
 use super::error::EventualError;
 use super::eventual::Eventual;
@@ -49,7 +50,7 @@ impl<T: Send + 'static, E: Send + 'static> Eventual<T, E> {
         let ask = upstream.clone();
         promise.on_cancel(move || ask.cancel());
         let race = SharedPromise::from_hooked(promise);
-        let entry = Arc::new(Mutex::new(Entry::Coming));
+        let entry = Arc::new(AdaptiveMutex::new(Entry::Coming));
         let (late, kept) = (race.clone(), Arc::clone(&entry));
         let task = Task::new(move || {
             if late.try_settle(Err(EventualError::TimedOut)) {
@@ -58,15 +59,12 @@ impl<T: Send + 'static, E: Send + 'static> Eventual<T, E> {
         });
         self.on_complete(move |outcome| {
             race.try_settle(outcome);
-            let old = core::mem::replace(
-                &mut *kept.lock().unwrap_or_else(PoisonError::into_inner),
-                Entry::Unneeded,
-            );
+            let old = core::mem::replace(&mut *kept.lock(), Entry::Unneeded);
             guarded(|| drop(old));
         });
         // The timer is foreign: nothing is locked while it runs. It may run the task at once.
         let made = timer.after(limit, task);
-        let mut slot = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = entry.lock();
         if matches!(*slot, Entry::Coming) {
             *slot = Entry::Kept(made);
         } else {
