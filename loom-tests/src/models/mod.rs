@@ -12,6 +12,7 @@ pub mod lock_condvar;
 pub mod lock_rwlock;
 pub mod promise;
 pub mod promise_cancel;
+pub mod promise_groups;
 pub mod promise_many;
 pub mod retry;
 pub mod runtime;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Model> {
         promise::MODELS,
         promise_cancel::MODELS,
         retry::MODELS,
+        promise_groups::MODELS,
         runtime::MODELS,
         runtime_pool::MODELS,
         runtime_staff::MODELS,

@@ -1,4 +1,6 @@
 //! Promise × eventual: every pair of operations that can race, one model a pair.
+//!
+//! [`CELLS`] names the model of each cell: what the writer may do × what the reader may do.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -269,6 +271,125 @@ fn inner_of_a_chain(e: R) {
     drop(e);
 }
 
+/// What a reader may do, a column a model.
+pub const READER: [&str; 12] = [
+    "poll",
+    "poll again with another waker",
+    "get",
+    "get with a time limit (never passes, passes)",
+    "try_get",
+    "drop",
+    "cancel",
+    "install an inline callback",
+    "install an executor's callback",
+    "install a stage",
+    "register a callback on a shared outcome",
+    "unregister a future from a shared outcome",
+];
+
+/// The matrix: a row a writer, a cell for each of [`READER`], each with the names of its models. In the
+/// last two columns the names are those of `promise_many`.
+pub const CELLS: [(&str, [&[&str]; 12]); 3] = [
+    (
+        "set",
+        [
+            &["set_x_poll"],
+            &["set_x_poll_again", "set_x_poll_thrice"],
+            &["set_x_get"],
+            &["set_x_get_timeout", "set_x_get_timeout_fires"],
+            &["set_x_try_get"],
+            &["set_x_drop_reader", "set_x_poll_and_drop", "set_x_detach"],
+            &["set_x_cancel", "set_x_cancel_and_drop", "set_x_cancel_a_callback"],
+            &["set_x_install_callback", "set_x_poll_and_install"],
+            &["set_x_install_bound_callback"],
+            &["set_x_map_and_get", "set_x_map_and_drop", "set_x_map_and_cancel"],
+            &["set_x_share_register", "set_x_share_register_and_leave"],
+            &["set_x_share_unregister"],
+        ],
+    ),
+    (
+        "set_error",
+        [
+            &["set_error_x_poll"],
+            &["set_error_x_poll_again"],
+            &["set_error_x_get"],
+            &["set_error_x_get_timeout", "set_error_x_get_timeout_fires"],
+            &["set_error_x_try_get"],
+            &["set_error_x_drop_reader", "set_error_x_poll_and_drop"],
+            &["set_error_x_cancel"],
+            &["set_error_x_install_callback"],
+            &["set_error_x_install_bound_callback"],
+            &["set_error_x_map", "set_error_x_map_and_drop"],
+            &["set_error_x_share_register"],
+            &["set_error_x_share_unregister"],
+        ],
+    ),
+    (
+        "drop the promise",
+        [
+            &["drop_x_poll"],
+            &["drop_x_poll_again"],
+            &["drop_x_get"],
+            &["drop_x_get_timeout", "drop_x_get_timeout_fires"],
+            &["drop_x_try_get"],
+            &["drop_x_drop_reader", "drop_x_poll_and_drop"],
+            &["drop_x_cancel"],
+            &["drop_x_install_callback"],
+            &["drop_x_install_bound_callback"],
+            &["drop_x_map", "drop_x_map_and_drop"],
+            &["drop_x_share_register"],
+            &["drop_x_share_unregister"],
+        ],
+    ),
+];
+
+/// Pairs beside the matrix, with their models.
+pub const BESIDE: [(&str, &[&str]); 6] = [
+    ("try_set × try_set", &["try_set_x_try_set", "try_set_x_try_set_x_is_claimed"]),
+    ("try_drop × try_drop", &["try_drop_x_try_drop"]),
+    (
+        "recycle × late waker",
+        &[
+            "pool_recycle_x_late_wake",
+            "pool_recycle_x_late_waker",
+            "recycle_x_late_wake",
+            "set_x_get_and_sleep_again",
+        ],
+    ),
+    ("made here, freed there", &["pool_free_here_x_allocate_there"]),
+    (
+        "hook × {cancel, drop}",
+        &["hook_and_set_x_cancel", "hook_and_set_x_drop_reader", "hook_x_cancel"],
+    ),
+    (
+        "tail call × {get, drop, cancel, stage}",
+        &[
+            "forwarding_x_get",
+            "forwarding_x_drop",
+            "forwarding_x_cancel",
+            "forwarding_x_map",
+            "forwarding_x_inner_canceller",
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod matrix {
+    /// No cell is empty, and every name is a model's.
+    #[test]
+    fn every_cell_has_its_model() {
+        let all = crate::models::all();
+        let cells = super::CELLS.iter().flat_map(|(_, cells)| cells.iter());
+        for cell in cells.chain(super::BESIDE.iter().map(|(_, names)| names)) {
+            assert!(!cell.is_empty());
+            for name in *cell {
+                let model = all.iter().find(|m| m.name == *name && m.room.starts_with("promise"));
+                assert!(model.is_some(), "no model of this name: {name}");
+            }
+        }
+    }
+}
+
 macro_rules! matrix {
     ($( $(#[doc = $doc:literal])+ $name:ident: $writer:ident x $reader:ident $([$($setting:tt)*])?; )*) => {
         models! { "promise"; $( $(#[doc = $doc])+ $name $([$($setting)*])? { race($writer, $reader) } )* }
@@ -355,6 +476,11 @@ matrix! {
     /// As with a value.
     set_error_x_map: set_error x map_and_get;
 
+    /// With a waker in the slot.
+    set_error_x_poll_and_drop: set_error x poll_and_drop;
+    /// A stage whose reader leaves.
+    set_error_x_map_and_drop: set_error x map_and_drop;
+
     /// Broken is told like any other ending.
     drop_x_poll: drop_writer x poll_once;
     /// Broken while the waker is replaced.
@@ -379,6 +505,8 @@ matrix! {
     drop_x_install_bound_callback: drop_writer x install_bound_callback;
     /// The stage passes it on.
     drop_x_map: drop_writer x map_and_get;
+    /// A stage whose reader leaves.
+    drop_x_map_and_drop: drop_writer x map_and_drop;
 
     /// The hook runs or is let go, once.
     hook_and_set_x_cancel: hook_and_set x cancel [bound: 2];

@@ -64,6 +64,10 @@ fn drop_writer(p: W) {
     drop(p);
 }
 
+fn set_error(p: W) {
+    let _ = p.set_error(());
+}
+
 fn check(outcome: tenure::promise::OutcomeRef<'_, Watched, ()>) {
     if let Ok(value) = outcome {
         assert_eq!(value.read(), 42);
@@ -191,6 +195,10 @@ models! { "promise_many";
         assert_eq!(turn.load(Ordering::Relaxed), 3, "the hook ran");
         assert!(p.is_cancelled());
     }
+    /// An error to a callback.
+    set_error_x_share_register [bound: 2] { share(set_error, &[register]); }
+    /// An error to a future that leaves.
+    set_error_x_share_unregister [bound: 2] { share(set_error, &[unregister]); }
     /// Broken to a callback.
     drop_x_share_register [bound: 2] { share(drop_writer, &[register]); }
     /// Broken to a future that leaves.
