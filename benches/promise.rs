@@ -3,9 +3,10 @@
 //! `cargo bench --bench promise`, then `cargo run --release --example promise_ratios` for the ratios
 //! to the best peer.
 
+use std::cell::UnsafeCell;
 use std::future::Future;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -389,78 +390,218 @@ fn shared(c: &mut Criterion) {
     }
 }
 
-/// A responder thread that answers each request when `hold` has passed.
-fn respond<R: Send + 'static>(hold: Duration, answer: fn(R, u64)) -> mpsc::SyncSender<R> {
-    let (send, receive) = mpsc::sync_channel::<R>(1);
-    thread::spawn(move || {
-        for request in receive {
-            let start = Instant::now();
-            while !hold.is_zero() && start.elapsed() < hold {
-                std::hint::spin_loop();
-            }
-            answer(request, 1);
-        }
-    });
-    send
+/// A mailbox of one, on which both sides look without sleeping: what is timed is the answer's way.
+struct Mailbox<R> {
+    full: AtomicBool,
+    closed: AtomicBool,
+    cell: UnsafeCell<Option<R>>,
 }
 
-/// Request and response over two threads: the response alone is the peer's.
+// SAFETY: `full` says whose the cell is.
+unsafe impl<R: Send> Sync for Mailbox<R> {}
+
+impl<R: Send + 'static> Mailbox<R> {
+    fn post(&self, request: R) {
+        while self.full.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: not full: the requester's.
+        unsafe { *self.cell.get() = Some(request) };
+        self.full.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Option<R> {
+        while !self.full.load(Ordering::Acquire) {
+            if self.closed.load(Ordering::Relaxed) {
+                return None;
+            }
+            std::hint::spin_loop();
+        }
+        // SAFETY: full: the responder's.
+        let request = unsafe { (*self.cell.get()).take() };
+        self.full.store(false, Ordering::Release);
+        request
+    }
+}
+
+/// How requests reach the responder.
+#[derive(Clone, Copy)]
+enum Way {
+    /// It looks for them: it is awake.
+    Spinning,
+    /// It sleeps until there is one.
+    Parked,
+}
+
+enum Requests<R> {
+    Spinning(Arc<Mailbox<R>>),
+    Parked(mpsc::SyncSender<R>),
+}
+
+impl<R: Send + 'static> Requests<R> {
+    fn post(&self, request: R) {
+        match self {
+            Self::Spinning(mailbox) => mailbox.post(request),
+            Self::Parked(to) => to.send(request).unwrap(),
+        }
+    }
+}
+
+impl<R> Drop for Requests<R> {
+    fn drop(&mut self) {
+        if let Self::Spinning(mailbox) = self {
+            mailbox.closed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A responder thread that answers each request when `hold` has passed.
+fn respond<R: Send + 'static>(way: Way, hold: Duration, answer: fn(R, u64)) -> Requests<R> {
+    let serve = move |request| {
+        let start = Instant::now();
+        while !hold.is_zero() && start.elapsed() < hold {
+            std::hint::spin_loop();
+        }
+        answer(request, 1);
+    };
+    match way {
+        Way::Spinning => {
+            let mailbox = Arc::new(Mailbox {
+                full: AtomicBool::new(false),
+                closed: AtomicBool::new(false),
+                cell: UnsafeCell::new(None),
+            });
+            let theirs = Arc::clone(&mailbox);
+            thread::spawn(move || {
+                while let Some(request) = theirs.take() {
+                    serve(request)
+                }
+            });
+            Requests::Spinning(mailbox)
+        }
+        Way::Parked => {
+            let (send, receive) = mpsc::sync_channel::<R>(1);
+            thread::spawn(move || receive.into_iter().for_each(serve));
+            Requests::Parked(send)
+        }
+    }
+}
+
+/// The calling thread, and those that it starts, on one core or on all that there are.
+fn on_one_core(one: bool) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: a set of processors on the stack, and the calling thread.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let cores = if one { 1 } else { thread_cores() };
+        (0..cores).for_each(|core| libc::CPU_SET(core, &mut set));
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = one;
+}
+
+#[cfg(target_os = "linux")]
+fn thread_cores() -> usize {
+    // SAFETY: asks for a number.
+    let cores = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    usize::try_from(cores).unwrap_or(1).max(1)
+}
+
+/// Request and response over two threads. The time that the responder holds a request is subtracted.
 fn hand_off(c: &mut Criterion) {
-    for (name, hold) in [
-        ("hand-off, at once", Duration::ZERO),
-        ("hand-off, after 30 us", Duration::from_micros(30)),
-        ("hand-off, after 300 us", Duration::from_micros(300)),
-    ] {
+    let rows = [
+        ("hand-off, hot", Way::Spinning, 0, false),
+        ("hand-off, after 30 us", Way::Spinning, 30, false),
+        ("hand-off, after 300 us", Way::Spinning, 300, false),
+        ("hand-off, parked", Way::Parked, 0, false),
+        ("hand-off, parked, one core", Way::Parked, 0, true),
+    ];
+    for (name, way, hold, one) in rows {
+        let hold = Duration::from_micros(hold);
+        on_one_core(one);
         let mut g = c.benchmark_group(name);
-        g.bench_function("tenure", |b| {
-            let to = respond::<tenure::promise::Promise<u64, ()>>(hold, |p, n| {
+        macro_rules! row {
+            ($name:literal, $request:ty, $answer:expr, $make:expr, $wait:expr) => {
+                g.bench_function($name, |b| {
+                    let to = respond::<$request>(way, hold, $answer);
+                    b.iter_custom(|n| {
+                        let start = Instant::now();
+                        for _ in 0..n {
+                            let (request, answer) = $make;
+                            to.post(request);
+                            #[allow(clippy::redundant_closure_call, reason = "a macro's argument")]
+                            black_box($wait(answer));
+                        }
+                        let held = hold.saturating_mul(u32::try_from(n).unwrap_or(u32::MAX));
+                        start.elapsed().saturating_sub(held)
+                    });
+                });
+            };
+        }
+        row!(
+            "tenure",
+            tenure::promise::Promise<u64, ()>,
+            |p, n| {
                 let _ = p.set(n);
-            });
-            b.iter(|| {
-                let (p, e) = pair();
-                to.send(p).unwrap();
-                e.get().ok().unwrap()
-            });
-        });
-        g.bench_function("oneshot", |b| {
-            let to = respond::<oneshot::Sender<u64>>(hold, |s, n| {
+            },
+            pair(),
+            |e: Ev| e.get().ok().unwrap()
+        );
+        row!(
+            "oneshot",
+            oneshot::Sender<u64>,
+            |s, n| {
                 let _ = s.send(n);
-            });
-            b.iter(|| {
-                let (s, r) = oneshot::channel();
-                to.send(s).unwrap();
-                r.recv().unwrap()
-            });
-        });
-        g.bench_function("tokio", |b| {
-            let to = respond::<tokio::sync::oneshot::Sender<u64>>(hold, |s, n| {
+            },
+            oneshot::channel(),
+            |r: oneshot::Receiver<u64>| r.recv().unwrap()
+        );
+        row!(
+            "tokio",
+            tokio::sync::oneshot::Sender<u64>,
+            |s, n| {
                 let _ = s.send(n);
-            });
-            b.iter(|| {
-                let (s, r) = tokio::sync::oneshot::channel();
-                to.send(s).unwrap();
-                r.blocking_recv().unwrap()
-            });
-        });
-        g.bench_function("crossfire", |b| {
-            let to = respond::<crossfire::oneshot::TxOneshot<u64>>(hold, |s, n| s.send(n));
-            b.iter(|| {
-                let (s, r) = crossfire::oneshot::oneshot();
-                to.send(s).unwrap();
-                r.recv().unwrap()
-            });
-        });
-        g.bench_function("std sync_channel", |b| {
-            let to = respond::<mpsc::SyncSender<u64>>(hold, |s, n| {
+            },
+            tokio::sync::oneshot::channel(),
+            |r: tokio::sync::oneshot::Receiver<u64>| r.blocking_recv().unwrap()
+        );
+        row!(
+            "futures",
+            futures::channel::oneshot::Sender<u64>,
+            |s, n| {
                 let _ = s.send(n);
-            });
-            b.iter(|| {
-                let (s, r) = mpsc::sync_channel(1);
-                to.send(s).unwrap();
-                r.recv().unwrap()
-            });
-        });
+            },
+            futures::channel::oneshot::channel(),
+            |r: futures::channel::oneshot::Receiver<u64>| futures::executor::block_on(r).unwrap()
+        );
+        row!(
+            "crossfire",
+            crossfire::oneshot::TxOneshot<u64>,
+            |s, n| s.send(n),
+            crossfire::oneshot::oneshot(),
+            |r: crossfire::oneshot::RxOneshot<u64>| r.recv().unwrap()
+        );
+        row!(
+            "kanal",
+            kanal::Sender<u64>,
+            |s, n| {
+                let _ = s.send(n);
+            },
+            kanal::bounded(1),
+            |r: kanal::Receiver<u64>| r.recv().unwrap()
+        );
+        row!(
+            "std sync_channel",
+            mpsc::SyncSender<u64>,
+            |s, n| {
+                let _ = s.send(n);
+            },
+            mpsc::sync_channel(1),
+            |r: mpsc::Receiver<u64>| r.recv().unwrap()
+        );
         g.finish();
+        on_one_core(false);
     }
 }
 
@@ -514,6 +655,27 @@ fn in_flight(c: &mut Criterion) {
             rs.into_iter().map(|r| r.recv().unwrap()).sum::<u64>()
         });
     });
+    g.bench_function("futures", |b| {
+        let to = setter::<futures::channel::oneshot::Sender<u64>>(|s| {
+            let _ = s.send(1);
+        });
+        b.iter(|| {
+            let (ss, rs): (Vec<_>, Vec<_>) =
+                (0..N).map(|_| futures::channel::oneshot::channel()).unzip();
+            to.send(ss).unwrap();
+            rs.into_iter().map(|r| futures::executor::block_on(r).unwrap()).sum::<u64>()
+        });
+    });
+    g.bench_function("std sync_channel", |b| {
+        let to = setter::<mpsc::SyncSender<u64>>(|s| {
+            let _ = s.send(1);
+        });
+        b.iter(|| {
+            let (ss, rs): (Vec<_>, Vec<_>) = (0..N).map(|_| mpsc::sync_channel(1)).unzip();
+            to.send(ss).unwrap();
+            rs.into_iter().map(|r| r.recv().unwrap()).sum::<u64>()
+        });
+    });
     g.finish();
 }
 
@@ -523,7 +685,7 @@ struct Counting;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
-static COUNTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+static COUNTED: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: the system's allocator, and a count beside it.
 unsafe impl std::alloc::GlobalAlloc for Counting {

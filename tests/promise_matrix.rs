@@ -1,8 +1,16 @@
 //! The matrix: every event in every state, and wakers that do what wakers must not.
 //!
-//! Events: complete, fail, drop writer, drop reader, cancel, timeout, panic in callback, re-entry,
-//! executor rejects, executor panics. States: untouched, polled, polled again, cancelled, hooked,
-//! with a callback, with a stage, shared, and complete (value, error, broken).
+//! | event | in every state that waits | with a value, an error, or broken | shared |
+//! |---|---|---|---|
+//! | complete, fail, drop writer | `complete_…`, `fail_…`, `drop_the_writer_in_every_state` | (no writer is left) | `a_shared_outcome_…` |
+//! | drop reader, detach | `drop_the_reader_…`, `detach_in_every_state` | `leave_by_every_door_…` | `a_shared_outcome_…` |
+//! | cancel, time out | `cancel_and_time_out_…` | `leave_by_every_door_…` | `a_shared_outcome_…` |
+//! | panic in callback | `a_panic_…` | `leave_by_every_door_…` | `a_shared_outcome_…` |
+//! | re-entry | `what_hangs_there_…` | `leave_by_every_door_…` | `a_shared_outcome_…` |
+//! | executor refuses, drops, panics | `an_executor_that_fails_…` | `leave_by_every_door_…` | `a_shared_outcome_…` |
+//!
+//! States that wait: [`STATES`]. Where the reader left a callback it has no handle to drop, cancel or
+//! time out with; there those events do not exist.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +56,7 @@ enum Reader {
 type StateFn = fn(&mut P, Ev) -> Reader;
 type EndFn = fn(P, &Arc<AtomicUsize>);
 
-const STATES: [(&str, StateFn); 9] = [
+const STATES: [(&str, StateFn); 13] = [
     ("untouched", |_, e| Reader::Handle(e)),
     ("polled", |_, mut e| {
         assert!(poll(&mut e, Waker::noop()).is_pending());
@@ -75,6 +83,22 @@ const STATES: [(&str, StateFn); 9] = [
         Reader::Handle(e)
     }),
     ("mapped", |_, e| Reader::Handle(e.map(|v| v))),
+    ("bound to an executor", |_, e| {
+        Reader::Handle(e.via(tenure::executor::Inline).map(|v| v).unbind())
+    }),
+    ("the inner one of a chain", |_, e| {
+        let (first, outer) = promise::<(), _>();
+        let outer = outer.and_then(move |()| e);
+        first.set(()).unwrap();
+        Reader::Handle(outer)
+    }),
+    ("limited", |_, e| {
+        // A timer that never fires: it keeps nothing.
+        Reader::Handle(e.within(Duration::MAX, &|_, task| drop(task)))
+    }),
+    ("in a group", |_, e| {
+        Reader::Handle(tenure::promise::all([e]).map(|mut values| values.remove(0)))
+    }),
     ("called back", |_, e| {
         let (send, receive) = mpsc::channel();
         e.on_complete(move |outcome| send.send(outcome).unwrap());
@@ -144,7 +168,10 @@ fn drop_the_writer_in_every_state() {
 fn drop_the_reader_in_every_state() {
     each_state(|name, p, reader, alive| {
         let asks = matches!(reader, Reader::Handle(_));
-        let chained = name == "mapped";
+        // What stands between is a reader still.
+        let chained =
+            ["mapped", "bound to an executor", "the inner one of a chain", "limited", "in a group"]
+                .contains(&name);
         if let Reader::Handle(e) = reader {
             drop(e);
             assert!(p.is_cancelled(), "{name}");
@@ -189,7 +216,49 @@ fn leave_by_every_door_after_the_result() {
         ("error", |p, _| p.set_error("no").unwrap()),
         ("broken", |p, _| drop(p)),
     ];
-    let doors: [fn(Ev); 8] = [
+    let doors: [fn(Ev); 17] = [
+        |e| assert!(!e.cancel()),
+        |mut e| {
+            assert!(!matches!(e.get_timeout(Duration::ZERO), Err(EventualError::TimedOut)));
+            assert!(matches!(e.get_timeout(Duration::MAX), Err(EventualError::Taken)));
+            assert!(!e.cancel());
+            assert!(matches!(e.try_get(), Some(Err(EventualError::Taken))));
+            assert!(matches!(poll(&mut e, Waker::noop()), Poll::Ready(Err(EventualError::Taken))));
+            assert_eq!(e.state(), tenure::promise::State::ValueMoved);
+        },
+        |e| e.on_complete(|_| panic!("on purpose")),
+        |e| {
+            let e = e.transform(|_| -> Outcome<(), ()> { panic!("on purpose") });
+            assert!(matches!(e.get(), Err(EventualError::Panicked(_))));
+        },
+        |e| {
+            e.on_complete(|outcome| {
+                let (p, e) = promise::<_, ()>();
+                p.set(outcome).unwrap();
+                assert!(e.map(|n| n).get().is_ok());
+            });
+        },
+        |e| {
+            for bad in [Bad::Refuses, Bad::Drops, Bad::Panics] {
+                let (p, e) = promise::<u32, ()>();
+                p.set(1).unwrap();
+                assert!(matches!(
+                    e.via(bad).map(|n| n).unbind().get(),
+                    Err(EventualError::Rejected)
+                ));
+            }
+            e.on_complete_via(Bad::RunsAndPanics, drop);
+        },
+        |e| {
+            e.on_complete_via(Bad::Refuses, |outcome| {
+                assert!(matches!(outcome, Err(EventualError::Rejected)));
+            });
+        },
+        |e| {
+            let kept = e.within(Duration::ZERO, &|_, task| drop(task));
+            assert!(!matches!(kept.get(), Err(EventualError::TimedOut)));
+        },
+        |e| drop(tenure::promise::all([e])),
         drop,
         |e| e.detach(),
         |e| drop(e.get()),
@@ -292,6 +361,98 @@ fn an_executor_that_fails_in_every_state() {
             p.set(Alive::new(alive)).unwrap();
             assert_eq!(e.get().is_ok(), runs, "{name}");
         });
+    }
+}
+
+#[test]
+fn a_shared_outcome_bears_every_event() {
+    use tenure::promise::Shared;
+    type Sh = Shared<Alive, &'static str>;
+    type Event = fn(P, Sh, &Arc<AtomicUsize>);
+    // With nothing, a callback, a future that was polled, a sleeper that gave up.
+    let states: [fn(&Sh); 4] = [
+        |_| (),
+        |s| s.on_complete(|_| ()),
+        |s| {
+            let mut future = std::future::IntoFuture::into_future(s);
+            let polled = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        },
+        |s| assert!(s.get_timeout(Duration::from_nanos(1)).is_none()),
+    ];
+    let events: [(&str, Event); 9] = [
+        ("complete", |p, s, alive| {
+            p.set(Alive::new(alive)).unwrap();
+            assert!(s.get().is_ok() && s.peek().is_some());
+        }),
+        ("fail", |p, s, _| {
+            p.set_error("no").unwrap();
+            assert!(matches!(s.get(), Err(EventualError::Failed("no"))));
+        }),
+        ("drop the writer", |p, s, _| {
+            drop(p);
+            assert!(matches!(s.get(), Err(EventualError::Broken)));
+        }),
+        ("drop the readers", |p, s, alive| {
+            drop(s.clone());
+            drop(s);
+            // Asked to stop, unless a callback was left; either way it may set.
+            p.set(Alive::new(alive)).unwrap();
+        }),
+        ("cancel", |p, s, alive| {
+            s.cancel();
+            assert!(p.is_cancelled());
+            p.set(Alive::new(alive)).unwrap();
+            assert!(s.get().is_ok());
+        }),
+        ("time out", |p, s, alive| {
+            assert!(s.get_timeout(Duration::ZERO).is_none());
+            p.set(Alive::new(alive)).unwrap();
+            assert!(s.get_timeout(Duration::MAX).is_some_and(|outcome| outcome.is_ok()));
+        }),
+        ("panic in a callback", |p, s, alive| {
+            let after = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&after);
+            s.on_complete(|_| panic!("on purpose"));
+            let derived = s.then(|_| -> Outcome<(), ()> { panic!("on purpose") });
+            s.on_complete(move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+            p.set(Alive::new(alive)).unwrap();
+            assert_eq!(after.load(Ordering::SeqCst), 1);
+            assert!(matches!(derived.get(), Err(EventualError::Panicked(_))));
+        }),
+        ("re-entry", |p, s, alive| {
+            let again = s.clone();
+            let ran = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&ran);
+            s.on_complete(move |_| {
+                let count = Arc::clone(&count);
+                assert!(again.get().is_ok());
+                again.on_complete(move |_| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                });
+                drop(again);
+            });
+            p.set(Alive::new(alive)).unwrap();
+            assert_eq!(ran.load(Ordering::SeqCst), 1);
+        }),
+        ("an executor that fails", |p, s, alive| {
+            let bound = s.then::<_, (), _>(|_| Ok(1)).via(Bad::Panics).map(|n| n).unbind();
+            p.set(Alive::new(alive)).unwrap();
+            assert!(matches!(bound.get(), Err(EventualError::Rejected)));
+        }),
+    ];
+    for state in states {
+        for (name, event) in events {
+            let alive = Arc::new(AtomicUsize::new(0));
+            let (p, e) = promise();
+            let shared = e.share();
+            state(&shared);
+            event(p, shared, &alive);
+            assert_eq!(alive.load(Ordering::SeqCst), 0, "{name}");
+            assert_eq!(Arc::strong_count(&alive), 1, "{name}");
+        }
     }
 }
 

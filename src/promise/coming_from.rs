@@ -27,7 +27,7 @@
 //! match rx.get() {
 //!     Ok(v) => assert_eq!(v, 3),
 //!     Err(EventualError::Broken) => unreachable!("the sender was dropped"),
-//!     Err(error) => unreachable!("{error}"),
+//!     Err(error) => unreachable!("{error:?}"),
 //! }
 //! # worker.join().ok();
 //! ```
