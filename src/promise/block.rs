@@ -9,6 +9,10 @@ use std::alloc::dealloc;
 
 use super::pool;
 
+/// What every block of a class is aligned to: a line, so that no two share one; where blocks are not kept,
+/// what allocators give without searching.
+const ALIGN: usize = if cfg!(any(tenure_sanitize, miri)) { 16 } else { 64 };
+
 /// Where a block came from, and so where it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -31,7 +35,7 @@ impl Class {
 
     /// The smallest class that holds `layout`.
     pub(crate) const fn of(layout: Layout) -> Self {
-        if layout.align() > 64 {
+        if layout.align() > ALIGN {
             return Self::Exact;
         }
         match layout.size() {
@@ -44,14 +48,15 @@ impl Class {
 
     /// The layout of a pooled block of this class. `Exact` and `Homed` have none; not asked for it.
     pub(super) const fn block_layout(self) -> Layout {
-        #[repr(align(64))]
-        struct Lines<const N: usize>(
-            #[allow(dead_code, reason = "only its size counts")] [[u8; 64]; N],
-        );
-        match self {
-            Self::Line => Layout::new::<Lines<1>>(),
-            Self::Two => Layout::new::<Lines<2>>(),
-            Self::Four | Self::Exact | Self::Homed => Layout::new::<Lines<4>>(),
+        let size = match self {
+            Self::Line => 64,
+            Self::Two => 128,
+            Self::Four | Self::Exact | Self::Homed => 256,
+        };
+        match Layout::from_size_align(size, ALIGN) {
+            Ok(layout) => layout,
+            // Not so: a power of two, and small.
+            Err(_) => Layout::new::<u8>(),
         }
     }
 }

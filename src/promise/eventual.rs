@@ -299,6 +299,7 @@ impl<T, E> Eventual<T, E> {
 /// # Safety
 ///
 /// Only by the reader, which gives the core up.
+#[inline(never)]
 unsafe fn abandon<T, E>(core: CorePtr<T, E>, cancel: bool) {
     // SAFETY: not left until `abandon` succeeds.
     let state = unsafe { core.state() };
@@ -337,9 +338,16 @@ unsafe fn abandon<T, E>(core: CorePtr<T, E>, cancel: bool) {
 impl<T, E> Drop for Eventual<T, E> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(core) = self.core() {
-            // SAFETY: the handle goes away.
-            unsafe { abandon(core, true) };
+        let Some(core) = self.core() else { return };
+        // SAFETY: the handle goes away.
+        unsafe {
+            let state = core.state();
+            let seen = state.peek();
+            // Often: nobody has done anything yet, so nobody is to be told.
+            if seen.is_untouched() && !core.has_node() && state.abandon(seen, true).is_ok() {
+                return;
+            }
+            abandon(core, true);
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct Shared<T, E> {
 const DONE: u32 = 1;
 /// A thread sleeps on the word.
 const PARKED: u32 = 1 << 1;
+/// A callback was left: the work is wanted even if every clone is gone.
+const WANTED: u32 = 1 << 2;
 
 struct Inner<T, E> {
     word: AtomicU32,
@@ -93,13 +95,11 @@ unsafe impl<T: Send + Sync, E: Send + Sync> Send for Inner<T, E> {}
 struct Waiters<T, E> {
     first: Option<NonNull<Waiter<T, E>>>,
     last: Option<NonNull<Waiter<T, E>>>,
-    /// A callback was left: the work is wanted even if every clone is gone.
-    wanted: bool,
 }
 
 impl<T, E> Default for Waiters<T, E> {
     fn default() -> Self {
-        Self { first: None, last: None, wanted: false }
+        Self { first: None, last: None }
     }
 }
 
@@ -337,7 +337,11 @@ impl<T, E> Shared<T, E> {
             // SAFETY: alive, and in no list. DONE is clear and the lock is held: the completer has
             // yet to come for the list.
             unsafe { waiters.push(waiter) };
-            waiters.wanted = true;
+            // ORDERING: Relaxed, both: set under the lock only; looked at by the last clone, after the
+            // count that every clone gives up with Release.
+            if self.inner.word.load(Ordering::Relaxed) & WANTED == 0 {
+                self.inner.word.fetch_or(WANTED, Ordering::Relaxed);
+            }
             return;
         }
         drop(waiters);
@@ -382,12 +386,13 @@ impl<T, E> Clone for Shared<T, E> {
 
 impl<T, E> Drop for Shared<T, E> {
     fn drop(&mut self) {
-        // ORDERING: AcqRel: what every reader did comes before the request to the writer.
+        // ORDERING: Release: what this reader did comes before the request to the writer, and its mark
+        // that the work is wanted before the look at it. Acquire: the last reader's end of both.
         if self.inner.readers.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        let wanted = self.inner.waiters.lock().wanted;
-        if !wanted && self.inner.outcome().is_none() {
+        // ORDERING: Relaxed: see above for WANTED; a DONE that comes now makes the request harmless.
+        if self.inner.word.load(Ordering::Relaxed) & (WANTED | DONE) == 0 {
             self.inner.upstream.cancel();
         }
     }

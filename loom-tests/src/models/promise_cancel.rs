@@ -194,6 +194,21 @@ models! { "promise";
         assert_eq!(ran.load(Ordering::Relaxed), 1);
         drop(p);
     }
+    /// A callback keeps the work wanted, whoever of the readers leaves last.
+    share_register_x_drop_shared [bound: 3] {
+        let (p, e) = promise::<u32, ()>();
+        let first = e.share();
+        let second = first.clone();
+        let threads = [
+            thread::spawn(move || first.on_complete(|outcome| assert_eq!(outcome.ok(), Some(&7)))),
+            thread::spawn(move || drop(second)),
+        ];
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(!p.is_cancelled());
+        p.set(7).unwrap();
+    }
     /// Of two writers the one that loses sees what the winner did before, and so does who only asks.
     try_set_x_try_set_x_is_claimed [bound: 3] {
         let past = Past::new();
