@@ -1,7 +1,24 @@
 //! One-shot hand-offs: this crate beside the peers, one group a row.
 //!
-//! `cargo bench --bench promise`, then `cargo run --release --example promise_ratios` for the ratios
-//! to the best peer.
+//! ```text
+//! cargo bench --bench promise -- --warm-up-time 0.3 --measurement-time 1
+//! cargo run --release --example promise_ratios      # the ratios to the best peer
+//! ```
+//!
+//! Medians on two cores of an AMD EPYC guest with nothing else running, by the first line:
+//!
+//! | row | tenure ns | best peer ns | ratio |
+//! |---|---|---|---|
+//! | create, set, take | 5.0 | oneshot 11.1 | 0.45 |
+//! | create, poll, set, poll | 13.4 | oneshot 23.3 | 0.58 |
+//! | create, drop writer, see | 7.3 | oneshot 13.5 | 0.54 |
+//! | register callback, set | 12.3 | tokio and a task 75.7 | 0.16 |
+//! | set, register callback | 16.9 | oneshot and a task 43.9 | 0.38 |
+//! | 1 map and a callback | 45.2 | oneshot and a task 68.5 | 0.66 |
+//! | 3 maps and a callback | 63.6 | oneshot and a task 74.3 | 0.86 |
+//! | 10 maps and a callback | 166 | oneshot and boxed futures 335 | 0.50 |
+//!
+//! Locked instructions are counted apart, in `tests/promise_locked.rs`.
 
 use std::cell::{RefCell, UnsafeCell};
 use std::collections::VecDeque;
