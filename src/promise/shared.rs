@@ -172,7 +172,7 @@ enum Call<T, E> {
 }
 
 /// Waiters taken out under one hold of the lock.
-const BATCH: usize = 16;
+const BATCH: usize = 4;
 
 impl<T, E> Inner<T, E> {
     #[inline]
