@@ -96,6 +96,21 @@ fn uncontended(c: &mut Criterion) {
     group.finish();
 }
 
+fn rwlock(c: &mut Criterion) {
+    use tenure::lock::AdaptiveRwLock;
+
+    let mut group = c.benchmark_group("rwlock/uncontended read");
+    hot!(group, "tenure", AdaptiveRwLock::new(0_u64), |lock| *lock.read());
+    hot!(group, "std", std::sync::RwLock::new(0_u64), |lock| *lock.read().unwrap());
+    hot!(group, "parking_lot 0.13", parking_lot::RwLock::new(0_u64), |lock| *lock.read());
+    group.finish();
+    let mut group = c.benchmark_group("rwlock/uncontended write");
+    hot!(group, "tenure", AdaptiveRwLock::new(0_u64), |lock| *lock.write() += 1);
+    hot!(group, "std", std::sync::RwLock::new(0_u64), |lock| *lock.write().unwrap() += 1);
+    hot!(group, "parking_lot 0.13", parking_lot::RwLock::new(0_u64), |lock| *lock.write() += 1);
+    group.finish();
+}
+
 fn one_of_4096(c: &mut Criterion) {
     let mut group = c.benchmark_group("lock/one of 4096 cold");
     peers!(cold, group);
@@ -107,6 +122,6 @@ criterion_group! {
     config = Criterion::default()
         .measurement_time(Duration::from_secs(1))
         .warm_up_time(Duration::from_millis(300));
-    targets = uncontended, one_of_4096
+    targets = uncontended, one_of_4096, rwlock
 }
 criterion_main!(benches);

@@ -17,7 +17,7 @@ fn while_held<U: Unlock, R: Send>(
     let guard = lock.lock();
     thread::scope(|scope| {
         let waiter = scope.spawn(waiter);
-        until(|| waiters(lock) > 0 || waiter.is_finished());
+        until(|| has_waiters(lock) || waiter.is_finished());
         // SAFETY: the guard of this acquisition.
         unsafe { lock.unlock(guard) };
         waiter.join().unwrap()
@@ -32,12 +32,20 @@ fn until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// How many sleep, or are about to, as the lock's `Debug` tells it.
-fn waiters<U: Unlock>(lock: &RawAdaptiveMutex<U>) -> u32 {
+/// Whether somebody sleeps, or is about to, as the lock's `Debug` tells it. True for one unlock more
+/// than that: a waiter that leaves does not know whether it was the last.
+fn has_waiters<U: Unlock>(lock: &RawAdaptiveMutex<U>) -> bool {
     let words = format!("{lock:?}");
-    let (_, rest) = words.split_once("sleepers: ").expect("told");
-    let sleepers: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    sleepers.parse::<u32>().expect("a number") + u32::from(words.contains("starving: true"))
+    assert!(words.contains("sleeping: ") && words.contains("starving: "), "{words}");
+    ["sleeping: true", "starving: true", "promised: true"].iter().any(|flag| words.contains(flag))
+}
+
+/// After one unlock, nothing is left of whoever waited.
+fn is_at_rest<U: Unlock>(lock: &RawAdaptiveMutex<U>) -> bool {
+    let guard = lock.try_lock().expect("free");
+    // SAFETY: the guard of this acquisition.
+    unsafe { lock.unlock(guard) };
+    !lock.is_locked() && !has_waiters(lock)
 }
 
 /// Both unlocks, for each behaviour that differs in them.
@@ -58,7 +66,51 @@ both! {
     every_duration_is_legal => every_duration_is_legal_body;
     a_wake_is_not_lost_with_one_who_gave_up => wake_survives_timeouts;
     a_forgotten_guard_keeps_it_locked => forgotten_guard;
+    stray_wakes_cost_nobody_anything => stray_wakes;
 }
+
+/// A futex wake names an address, so a late wake of a lock that lay there before may hit this one. Once
+/// that left a sleeper counted for good, and each later unlock made a system call.
+#[cfg(all(target_os = "linux", not(tenure_portable_park)))]
+fn stray_wakes<U: Unlock>() {
+    let lock = RawAdaptiveMutex::<U>::new();
+    let words = (&raw const lock).cast::<u32>();
+    let guard = lock.lock();
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let guard = lock.lock();
+                    // SAFETY: the guard of this acquisition.
+                    unsafe { lock.unlock(guard) };
+                })
+            })
+            .collect();
+        until(|| has_waiters(&lock));
+        // Both words, until two sleepers were hit by each.
+        let hits = |offset: usize| {
+            // SAFETY: the address is a key only: FUTEX_WAKE (private) reads nothing behind it.
+            let woken = unsafe {
+                let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+                libc::syscall(libc::SYS_futex, words.wrapping_add(offset), op, 1)
+            };
+            usize::try_from(woken).unwrap_or(0)
+        };
+        let mut hit = 0;
+        until(|| {
+            hit += hits(0) + hits(1);
+            hit >= 5
+        });
+        assert!(lock.is_locked(), "still this thread's");
+        // SAFETY: the guard of this acquisition.
+        unsafe { lock.unlock(guard) };
+        waiters.into_iter().for_each(|t| t.join().unwrap());
+    });
+    assert!(is_at_rest(&lock), "{lock:?}");
+}
+
+#[cfg(not(all(target_os = "linux", not(tenure_portable_park))))]
+fn stray_wakes<U: Unlock>() {}
 
 fn sleeper_is_woken<U: Unlock>() {
     let lock = RawAdaptiveMutex::<U>::new();
@@ -68,8 +120,7 @@ fn sleeper_is_woken<U: Unlock>() {
             // SAFETY: the guard of this acquisition.
             unsafe { lock.unlock(guard) };
         });
-        assert!(!lock.is_locked());
-        assert_eq!(waiters(&lock), 0);
+        assert!(is_at_rest(&lock));
     }
 }
 
@@ -87,10 +138,9 @@ fn passed_deadline_leaves_no_trace<U: Unlock>() {
             });
         }
     });
-    assert_eq!(waiters(&lock), 0);
     // SAFETY: the guard of this acquisition.
     unsafe { lock.unlock(guard) };
-    assert!(!lock.is_locked());
+    assert!(is_at_rest(&lock));
 }
 
 fn every_duration_is_legal_body<U: Unlock>() {
@@ -137,8 +187,7 @@ fn wake_survives_timeouts<U: Unlock>() {
             }
         });
     });
-    assert!(!lock.is_locked());
-    assert_eq!(waiters(&lock), 0);
+    assert!(is_at_rest(&lock));
     assert!(won.load(Ordering::Relaxed) > 0);
 }
 
@@ -244,7 +293,7 @@ fn the_threads_own_park_token_is_left_alone() {
     });
     begin.recv().unwrap();
     // SAFETY: nothing is locked or unlocked through it, only looked at.
-    until(|| waiters(unsafe { lock.raw() }) > 0);
+    until(|| has_waiters(unsafe { lock.raw() }));
     drop(guard);
     assert!(waiter.join().unwrap() >= Duration::from_millis(19));
 }
@@ -290,4 +339,68 @@ fn sixty_four_threads_all_get_their_turns() {
         }
     });
     assert_eq!(lock.into_inner(), 64 * 200);
+}
+
+/// A crowd leaves nothing behind: contended mode is left, and unlocking is a plain store again.
+#[test]
+fn a_convoy_dissolves() {
+    let lock = RawAdaptiveMutex::<AsymmetricUnlock>::new();
+    let round = || {
+        let guard = lock.lock();
+        // SAFETY: the guard of this acquisition.
+        unsafe { lock.unlock(guard) };
+    };
+    for _ in 0..20 {
+        // Everybody has come before anybody gets in.
+        while_held(&lock, || {
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| (0..50).for_each(|_| round()));
+                }
+            });
+        });
+        (0..5_000).for_each(|_| round());
+        let words = format!("{lock:?}");
+        assert!(words.contains("contended: false"), "{words}");
+        assert!(is_at_rest(&lock));
+    }
+}
+
+/// What the counters say of a story whose every acquisition is known.
+#[cfg(feature = "lock-contention")]
+#[test]
+fn contention_is_counted_end_to_end() {
+    use tenure::lock::ContentionExt;
+
+    let lock = AdaptiveMutex::new(0_u32);
+    *lock.lock() += 1;
+    assert_eq!(lock.contention().contended, 0, "nobody waited");
+
+    // One who gives up without sleeping, and one after a sleep.
+    let guard = lock.lock();
+    assert!(lock.try_lock_for(Duration::ZERO).is_none());
+    assert!(lock.try_lock_for(Duration::from_millis(2)).is_none());
+    let seen = lock.contention();
+    assert_eq!((seen.contended, seen.gave_up, seen.spun_and_won), (2, 2, 0));
+    assert!(seen.sleeps >= 1);
+    let waits: u64 = seen.waits().map(|(_, count)| count).sum();
+    assert_eq!(waits, 2);
+    assert!(seen.waits().any(|(end, _)| end > Duration::from_millis(2)), "{seen:?}");
+    drop(guard);
+
+    // One who sleeps and is woken.
+    let guard = lock.lock();
+    thread::scope(|scope| {
+        scope.spawn(|| *lock.lock() += 1);
+        until(|| {
+            // SAFETY: nothing is locked or unlocked through it, only looked at.
+            has_waiters(unsafe { lock.raw() })
+        });
+        drop(guard);
+    });
+    let last = lock.contention();
+    assert_eq!((last.contended, last.gave_up), (3, 2));
+    assert_eq!(last.waits().map(|(_, count)| count).sum::<u64>(), 3);
+    assert!(format!("{last:?}").contains("spun_and_won"));
+    assert_eq!(*lock.lock(), 2);
 }

@@ -14,6 +14,7 @@
 mod cases;
 mod draw;
 mod measure;
+mod others;
 mod peers;
 
 use std::time::Duration;
@@ -71,6 +72,14 @@ fn main() {
     }
     if args.case.is_empty() || args.case.iter().any(|case| "timed".contains(case.as_str())) {
         measure::timed(length, args.rounds.max(1));
+    }
+    for (name, run) in [
+        ("condvar", (|_, rounds| others::condvar(rounds)) as fn(Duration, usize)),
+        ("rwlock", others::rwlock),
+    ] {
+        if wanted(&args.case, name) {
+            run(length, args.rounds.max(1));
+        }
     }
     verdict(&rows);
     if let Some(path) = args.svg {

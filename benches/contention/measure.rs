@@ -22,7 +22,7 @@ pub(crate) struct Work {
 /// Work that nothing can shorten: each turn needs the one before. Not inlined, so that all peers
 /// run the same instructions.
 #[inline(never)]
-fn spend(turns: u64) -> u64 {
+pub(crate) fn spend(turns: u64) -> u64 {
     let mut value = turns | 1;
     for _ in 0..turns {
         value = std::hint::black_box(value.wrapping_mul(6_364_136_223_846_793_005) ^ (value >> 29));
@@ -57,7 +57,8 @@ impl Work {
         Self { turns_per_nano: TURNS as f64 / nanos, ticks_per_nano }
     }
 
-    fn turns(&self, nanos: u64) -> u64 {
+    /// How many turns of [`spend`] take so long.
+    pub(crate) fn turns(&self, nanos: u64) -> u64 {
         (nanos as f64 * self.turns_per_nano) as u64
     }
 }
@@ -90,7 +91,7 @@ pub(crate) struct Summary {
     pub(crate) switches: f64,
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

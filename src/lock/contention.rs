@@ -81,7 +81,7 @@ pub struct Contention {
     pub spun_and_won: u64,
     /// How often a thread went to sleep.
     pub sleeps: u64,
-    /// How often the lock was handed to a starving waiter.
+    /// Acquisitions that had been overtaken for so long that they asked to be handed the lock.
     pub handed_over: u64,
     /// Timed acquisitions that gave up.
     pub gave_up: u64,

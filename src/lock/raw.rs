@@ -9,17 +9,18 @@ use lock_api::{GuardNoSend, RawMutex, RawMutexTimed};
 
 use super::state::{Announced, Released, Starved, State};
 use super::unlock::{PlatformUnlock, Unlock};
-use crate::sync::{Wait, thread};
-use crate::wait::{Deadline, IN_A_MODEL, Spin, SpinPolicy, Stopwatch, is_lesson};
+use crate::sync::Wait;
+use crate::wait::{Deadline, IN_A_MODEL, Spin, SpinPolicy, Stopwatch};
 
 /// How long a sleeper sleeps when no unlock may be counted on to wake it.
 const UNSURE_SLEEP: Duration = Duration::from_millis(1);
 
 /// How long a waiter lets others overtake it before it asks to be handed the lock.
 ///
-/// A backstop against starvation, not a schedule: each hand-over costs a switch of threads, during
-/// which nobody works under the lock.
-const PATIENCE: Duration = Duration::from_millis(4);
+/// It asks when it has been woken and found the lock taken once more, so it runs, and a hand-over
+/// costs little more than one unlock. Where it went back to sleep before its turn came, a hand-over
+/// costs a switch of threads, during which nobody works under the lock.
+const PATIENCE: Duration = Duration::from_micros(500);
 
 /// How a contended acquisition went, for those who count.
 #[cfg(feature = "lock-contention")]
@@ -43,7 +44,7 @@ pub struct RawAdaptiveMutex<U: Unlock = PlatformUnlock> {
 }
 
 impl<U: Unlock> RawAdaptiveMutex<U> {
-    /// An unlocked lock that learns how long to spin.
+    /// An unlocked lock that spins for a moment ([`SpinPolicy::Auto`]).
     #[must_use]
     pub const fn new() -> Self {
         Self::with_policy(SpinPolicy::Auto)
@@ -75,6 +76,15 @@ impl<U: Unlock> RawAdaptiveMutex<U> {
         self.counters.read()
     }
 
+    /// Wakes whoever sleeps on the words' addresses, as the late wake of a lock that lay there before
+    /// this one would.
+    #[cfg(any(tenure_loom, tenure_shuttle))]
+    #[doc(hidden)]
+    pub fn stray_wake(&self) {
+        self.state.wake_one();
+        self.state.wake_starving();
+    }
+
     #[cold]
     fn lock_slow(&self, deadline: Deadline) -> bool {
         let mut trip = Trip::default();
@@ -89,82 +99,83 @@ impl<U: Unlock> RawAdaptiveMutex<U> {
     /// Spins, then sleeps, until this thread owns the lock (true) or the deadline passed (false).
     #[inline]
     fn wait(&self, deadline: Deadline, trip: &mut Trip) -> bool {
-        let mut waiting: Option<Stopwatch> = None;
+        let budget = self.state.queue().budget();
+        if self.spin(budget.for_newcomer()) {
+            return true;
+        }
+        if deadline.has_passed() {
+            return self.state.try_take();
+        }
+        let since = Stopwatch::start();
         loop {
-            if self.spin() {
-                return true;
-            }
-            let mut remaining = deadline.remaining();
-            if remaining.is_some_and(|left| left.is_zero()) {
-                return self.state.try_take();
-            }
-            let is_starving = waiting.is_some_and(|since| since.elapsed() >= PATIENCE);
-            waiting.get_or_insert_with(Stopwatch::start);
-            if is_starving {
-                match self.state.announce_starving::<U>() {
-                    Announced::Seen => return self.starve(deadline, None, trip),
-                    Announced::Unsure => {
-                        return self.starve(deadline, Some(UNSURE_SLEEP), trip);
-                    }
-                    // Somebody else starves; this one's turn comes.
-                    Announced::Full => {}
-                }
-            }
-            match self.state.announce::<U>() {
-                Announced::Seen => {}
-                Announced::Unsure => remaining = sooner(remaining, Some(UNSURE_SLEEP)),
-                Announced::Full => {
-                    thread::yield_now();
-                    continue;
-                }
-            }
-            // The last look before the sleep is the kernel's own, as it puts us to sleep.
-            trip.sleeps += 1;
-            let woken = self.state.sleep(remaining);
-            if woken != Wait::Woken {
-                self.state.withdraw();
-            }
-            // A wake that was spent on us and finds the lock taken again is not lost: who took it
-            // came after the release, and its own unlock counts whoever still sleeps.
+            let (queue, short) = match self.state.announce::<U>() {
+                Announced::Seen(queue) => (queue, None),
+                Announced::Unsure(queue) => (queue, Some(UNSURE_SLEEP)),
+            };
+            // The last look before the sleep.
             if self.state.try_take() {
                 return true;
             }
-            if woken == Wait::TimedOut && (deadline.has_passed() || IN_A_MODEL) {
-                return false;
+            trip.sleeps += 1;
+            match self.state.sleep(queue, sooner(deadline.remaining(), short)) {
+                Wait::Woken => {
+                    // The wake took the flag away while others may sleep: say so again, before
+                    // this thread takes the lock or gives up.
+                    let _ = self.state.announce::<U>();
+                    if self.spin(budget.for_woken()) {
+                        return true;
+                    }
+                }
+                Wait::Changed => {}
+                Wait::TimedOut if deadline.has_passed() || IN_A_MODEL => {
+                    return self.state.try_take();
+                }
+                Wait::TimedOut => {}
+            }
+            if deadline.has_passed() {
+                return self.state.try_take();
+            }
+            if since.elapsed() >= PATIENCE {
+                match self.state.announce_starving::<U>() {
+                    Some(Announced::Seen(_)) => return self.starve(deadline, None, trip),
+                    Some(Announced::Unsure(_)) => {
+                        return self.starve(deadline, Some(UNSURE_SLEEP), trip);
+                    }
+                    // Somebody else starves; this one's turn comes.
+                    None => {}
+                }
             }
         }
     }
 
-    /// Tries for a while, unless somebody sleeps already: spinning would only overtake him.
-    fn spin(&self) -> bool {
-        let budget = self.state.queue().budget();
-        let mut spin = Spin::of(budget);
-        let won = loop {
+    /// Tries for a while, whether or not somebody sleeps.
+    fn spin(&self, mut spin: Spin) -> bool {
+        loop {
             if !self.state.is_held() && self.state.try_take() {
-                break true;
-            }
-            if self.state.queue().has_waiters() {
-                return false;
+                return true;
             }
             if !spin.round() {
-                break false;
+                return false;
             }
-        };
-        if is_lesson()
-            && let Some(learned) = budget.taught_by(&spin, won)
-        {
-            self.state.teach(self.state.queue(), learned);
         }
-        won
     }
 
-    /// Waits as the starving one, who is handed the lock by whoever unlocks it next.
+    /// Waits as the starving one, who is handed the lock by whoever unlocks it next. Handing it to a
+    /// thread that runs is cheap, so this one stays awake for a moment.
     fn starve(&self, deadline: Deadline, short: Option<Duration>, trip: &mut Trip) -> bool {
         trip.handed = true;
+        let mut spin = self.state.queue().budget().for_woken();
+        loop {
+            if self.state.take_starving() {
+                return true;
+            }
+            if !spin.round() {
+                break;
+            }
+        }
         loop {
             trip.sleeps += 1;
-            let remaining = deadline.remaining();
-            match self.state.sleep_starving(sooner(remaining, short), deadline) {
+            match self.state.sleep_starving(sooner(deadline.remaining(), short), deadline) {
                 Starved::Owner => return true,
                 Starved::Again => {}
                 Starved::TimedOut => return false,

@@ -13,23 +13,23 @@ use crate::wait::{Budget, Deadline, IN_A_MODEL, SpinPolicy};
 const FREE: u32 = 0;
 /// `word`: somebody does, and nobody else may write the word.
 const HELD: u32 = 1;
+/// `word`: the starving waiter does, and has not noticed yet. Nobody else may write the word.
+const HANDED: u32 = 2;
 
 /// `queue`: an unlock must look for waiters with a read-modify-write (sticky).
 const CONTENDED: u32 = 1;
+/// `queue`: somebody sleeps, or is about to, and no wake is under way that will say so again.
+const SLEEPING: u32 = 1 << 1;
 /// `queue`: one waiter has waited for so long that it is handed the lock.
-const STARVING: u32 = 1 << 1;
-/// `queue`: the lock was handed over to the starving waiter, which has not noticed yet.
-const GRANTED: u32 = 1 << 2;
-/// `queue`: one sleeper.
-const ONE_SLEEPER: u32 = 1 << 4;
-/// `queue`: the sleepers' field: 12 bits.
-const SLEEPERS: u32 = 0xfff << 4;
-/// `queue`: the spin budget's lowest bit. Four bits, which say nothing about who waits.
-const ONE_BUDGET: u32 = 1 << 16;
+const STARVING: u32 = 1 << 2;
+/// `queue`: the lock was promised to the starving waiter, and `word` says so now or soon.
+const PROMISED: u32 = 1 << 3;
+/// `queue`: the spin budget's lowest bit. Four bits, which are never changed.
+const ONE_BUDGET: u32 = 1 << 4;
 /// `queue`: the field of the spin budget.
-const BUDGET: u32 = Budget::MAX << 16;
-/// `queue`: one unlock in contended mode since the last sleeper came. The field is at the top, so
-/// that its overflow leaves the word.
+const BUDGET: u32 = Budget::MAX << 4;
+/// `queue`: one unlock in contended mode since the last waiter was served. The field is at the top,
+/// so that its overflow leaves the word.
 const ONE_QUIET: u32 = 1 << 20;
 /// `queue`: the field of quiet unlocks: 12 bits.
 const QUIET: u32 = 0xfff << 20;
@@ -58,24 +58,27 @@ impl Queue {
         self.0 & CONTENDED != 0
     }
 
-    /// How many sleep or are about to, the starving one apart.
-    pub(super) fn sleepers(self) -> u32 {
-        (self.0 & SLEEPERS) / ONE_SLEEPER
-    }
-
-    /// Whether anybody waits who is not spinning.
+    /// Whether somebody sleeps or starves whom no wake is under way to.
+    #[cfg(test)]
     pub(super) fn has_waiters(self) -> bool {
-        self.0 & (SLEEPERS | STARVING) != 0
+        self.0 & (SLEEPING | STARVING | PROMISED) != 0
     }
 
     /// Whether contended mode has cost about as much as entering it again would, for nobody.
     fn has_been_quiet_for_long(self) -> bool {
-        (self.0 | CONTENDED) & !BUDGET == CONTENDED | QUIET_FOR_LONG
+        self.0 & !BUDGET == CONTENDED | QUIET_FOR_LONG
     }
 
-    /// One sleeper more, and the quiet is over; `None` if the field is full.
-    fn with_sleeper(self) -> Option<Self> {
-        (self.0 & SLEEPERS != SLEEPERS).then(|| Self((self.0 & !QUIET) + ONE_SLEEPER))
+    /// What the unlock that freed the word leaves behind, and has to do.
+    fn after_release(self) -> (Self, Released) {
+        if self.0 & STARVING != 0 {
+            // It takes the lock, or gives up; either way somebody's unlock sees the sleepers later.
+            (self, Released::WakeStarving)
+        } else if self.0 & SLEEPING != 0 {
+            (Self(self.0 & !(SLEEPING | QUIET)), Released::Wake)
+        } else {
+            (Self(self.0.wrapping_add(ONE_QUIET)), Released::Done)
+        }
     }
 }
 
@@ -83,9 +86,9 @@ impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
             .field("contended", &self.is_contended())
+            .field("sleeping", &(self.0 & SLEEPING != 0))
             .field("starving", &(self.0 & STARVING != 0))
-            .field("granted", &(self.0 & GRANTED != 0))
-            .field("sleepers", &self.sleepers())
+            .field("promised", &(self.0 & PROMISED != 0))
             .field("budget", &self.budget().number())
             .field("quiet", &((self.0 & QUIET) / ONE_QUIET))
             .finish()
@@ -104,17 +107,14 @@ pub(super) enum Released {
     WakeStarving,
 }
 
-/// What came of announcing a waiter.
+/// What came of announcing a waiter. Look at the word now, then sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Announced {
-    /// Every unlock from now on will see it.
-    Seen,
+    /// Every unlock from now on will see it. The queue as it was then, which the sleep compares.
+    Seen(Queue),
     /// An unlock that is under way may not see it: sleep for a short time only.
-    Unsure,
-    /// No room: nobody will see it. For a sleeper: 4,095 sleep already. For a starving one: there
-    /// is one already.
-    Full,
+    Unsure(Queue),
 }
 
 /// How a sleep of the starving waiter ended.
@@ -185,15 +185,19 @@ impl State {
         // half is in `become_seen`'s callers: announce, heavy barrier, look at the word.
         barrier::light();
         // ORDERING: Relaxed: the two barriers order it.
-        if Queue(self.queue.load(Ordering::Relaxed)).is_idle() {
+        let queue = Queue(self.queue.load(Ordering::Relaxed));
+        if queue.is_idle() {
             return Released::Done;
         }
-        self.look_for_waiters()
+        self.look_for_waiters(queue)
     }
 
     #[inline]
     fn release_slowly<U: Unlock>(&self, queue: Queue) -> Released {
-        if queue.0 & STARVING != 0 && self.hand_over() {
+        if queue.0 & STARVING != 0 && self.promise(queue) {
+            // ORDERING: Release: pairs with the Acquire in `take_handed`: the new owner sees what
+            // this one did.
+            self.word.store(HANDED, Ordering::Release);
             return Released::WakeStarving;
         }
         if U::ASYMMETRIC && queue.has_been_quiet_for_long() && self.leave_contended(queue) {
@@ -201,41 +205,33 @@ impl State {
         }
         // ORDERING: Release: pairs with the Acquire in `try_take`.
         self.word.store(FREE, Ordering::Release);
-        self.look_for_waiters()
+        self.look_for_waiters(queue)
     }
 
-    /// The word is free again: does anybody wait?
+    /// The word is free again: does anybody wait? `seen`: the queue, at a guess.
     #[inline]
-    fn look_for_waiters(&self) -> Released {
-        // Always a write, and always a new value: whoever is not announced in what it returns
-        // announces himself later, on top of it, and so sees the word free; and a starving waiter
-        // that is about to sleep on the queue word finds it changed.
-        // ORDERING: Release: pairs with the Acquire in `announce` and `announce_starving`: the freed
-        // word is visible there.
-        let queue = Queue(self.queue.fetch_add(ONE_QUIET, Ordering::Release));
-        if queue.0 & STARVING != 0 {
-            Released::WakeStarving
-        } else if queue.sleepers() > 0 {
-            Released::Wake
-        } else {
-            Released::Done
+    fn look_for_waiters(&self, mut seen: Queue) -> Released {
+        // Always a write: whoever is not announced in what it replaces announces himself later, on
+        // top of it, and so sees the word free.
+        loop {
+            let (next, released) = seen.after_release();
+            // ORDERING: Release: pairs with the Acquire in `announce` and `announce_starving`: the
+            // freed word is visible there.
+            match self.queue.compare_exchange(seen.0, next.0, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return released,
+                Err(now) => seen = Queue(now),
+            }
         }
     }
 
-    /// Hands the lock, still held, to the starving waiter. False: there is none any more.
+    /// Promises the lock, still held, to the starving waiter. False: there is none any more.
     #[cold]
-    fn hand_over(&self) -> bool {
-        let mut seen = self.queue();
+    fn promise(&self, mut seen: Queue) -> bool {
         while seen.0 & STARVING != 0 {
-            let next = (seen.0 & !STARVING) | GRANTED;
-            // ORDERING: Release: pairs with the Acquire in `sleep_starving`: the new owner sees
-            // what this one did.
-            match self.queue.compare_exchange_weak(
-                seen.0,
-                next,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
+            let next = (seen.0 & !(STARVING | QUIET)) | PROMISED;
+            // ORDERING: Relaxed: the word itself hands over what belongs to the lock.
+            match self.queue.compare_exchange(seen.0, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = Queue(now),
             }
@@ -253,128 +249,118 @@ impl State {
             .is_ok()
     }
 
-    /// Counts the calling thread among the sleepers, so that each later unlock looks for it.
+    /// Says that somebody sleeps, so that the next unlock wakes one.
+    ///
+    /// Before a sleep; and after each wake, which took the flag away while others may still sleep.
+    /// Look at the word afterwards, whatever comes next: others may rely on that (invariant 2).
     pub(super) fn announce<U: Unlock>(&self) -> Announced {
-        let mut seen = self.queue();
-        loop {
-            let Some(next) = seen.with_sleeper() else {
-                return Announced::Full;
-            };
-            // ORDERING: Acquire: pairs with the Release in `look_for_waiters`: an unlock that did
-            // not see this sleeper has its freed word visible here.
-            match self.queue.compare_exchange_weak(
-                seen.0,
-                next.0,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return self.become_seen::<U>(seen),
-                Err(now) => seen = Queue(now),
-            }
-        }
+        // ORDERING: Acquire: pairs with the Release in `look_for_waiters`: an unlock that did not
+        // see this sleeper has its freed word visible here.
+        let before = Queue(self.queue.fetch_or(SLEEPING | CONTENDED, Ordering::Acquire));
+        Self::become_seen::<U>(before, Queue(before.0 | SLEEPING | CONTENDED))
     }
 
-    /// Makes the calling thread the starving waiter. [`Announced::Full`]: there is one already.
-    pub(super) fn announce_starving<U: Unlock>(&self) -> Announced {
+    /// Makes the calling thread the starving waiter; `None`: there is one already. Look at the word
+    /// afterwards, as after [`State::announce`].
+    pub(super) fn announce_starving<U: Unlock>(&self) -> Option<Announced> {
         let mut seen = self.queue();
-        loop {
-            if seen.0 & (STARVING | GRANTED) != 0 {
-                return Announced::Full;
-            }
-            let next = (seen.0 | STARVING) & !QUIET;
+        while seen.0 & (STARVING | PROMISED) == 0 {
+            let next = Queue(seen.0 | STARVING | CONTENDED);
             // ORDERING: Acquire: pairs with the Release in `look_for_waiters`, as in `announce`.
-            match self.queue.compare_exchange_weak(
-                seen.0,
-                next,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return self.become_seen::<U>(seen),
+            match self.queue.compare_exchange(seen.0, next.0, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return Some(Self::become_seen::<U>(seen, next)),
                 Err(now) => seen = Queue(now),
             }
         }
+        None
     }
 
     /// Makes sure that the unlock which is under way, if any, has either freed the word by now or
-    /// will see who announced himself. `before`: the queue as it was before that.
-    fn become_seen<U: Unlock>(&self, before: Queue) -> Announced {
-        if !U::ASYMMETRIC || before.is_contended() {
-            return Announced::Seen;
-        }
+    /// will see who announced himself. `before` and `now`: the queue on both sides of that.
+    fn become_seen<U: Unlock>(before: Queue, now: Queue) -> Announced {
+        // In contended mode an unlock uses a read-modify-write, and nobody needs a barrier: the one
+        // who turned it on passes one, and looks at the word after it.
+        //
         // The announcement and the caller's next look at the word are one half of a
         // store-buffering pair. The other half is in `release_plainly`: free the word, light
         // barrier, load the queue.
-        if !barrier::heavy() {
-            return Announced::Unsure;
+        if !U::ASYMMETRIC || before.is_contended() || barrier::heavy() {
+            Announced::Seen(now)
+        } else {
+            Announced::Unsure(now)
         }
-        // From here on an unlock uses a read-modify-write, and later waiters need no barrier.
-        // ORDERING: Relaxed: the system call above is a full barrier for this thread too.
-        self.queue.fetch_or(CONTENDED, Ordering::Relaxed);
-        Announced::Seen
     }
 
-    /// Takes the calling thread off the count: nobody's wake was spent on it.
-    pub(super) fn withdraw(&self) {
-        // ORDERING: Relaxed: a count; a waker that still sees it wakes nobody.
-        self.queue.fetch_sub(ONE_SLEEPER, Ordering::Relaxed);
+    /// Sleeps while the queue is what `announce` left there. Only after a look at the word.
+    pub(super) fn sleep(&self, announced: Queue, limit: Option<Duration>) -> Wait {
+        park::wait(&self.queue, announced.0, limit)
     }
 
-    /// Remembers what a spin has taught.
-    pub(super) fn teach(&self, seen: Queue, budget: Budget) {
-        let next = (seen.0 & !BUDGET) | (budget.number() * ONE_BUDGET);
-        // ORDERING: Relaxed: a hint to later spins. If the word has changed, the lesson is lost.
-        let _ = self.queue.compare_exchange(seen.0, next, Ordering::Relaxed, Ordering::Relaxed);
+    /// Takes the lock as the starving waiter, if it was handed over or is free.
+    pub(super) fn take_starving(&self) -> bool {
+        if self.take_handed() {
+            return true;
+        }
+        let free = self.try_take();
+        if free {
+            // Nobody else owns the lock, so nobody promises it meanwhile.
+            // ORDERING: Relaxed: a later unlock that still sees the flag is this thread's own.
+            self.queue.fetch_and(!STARVING, Ordering::Relaxed);
+        }
+        free
     }
 
-    /// Sleeps while the lock is held. Only after `announce` counted the calling thread.
-    pub(super) fn sleep(&self, limit: Option<Duration>) -> Wait {
-        park::wait(&self.word, HELD, limit)
+    fn take_handed(&self) -> bool {
+        // ORDERING: Acquire: pairs with the Release of HANDED in `release_slowly`. Relaxed failure:
+        // nothing was taken. A read-modify-write, so that it cannot take what was meant for the
+        // starving one before.
+        let taken =
+            self.word.compare_exchange(HANDED, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            // ORDERING: Relaxed: the lock is this thread's already.
+            self.queue.fetch_and(!PROMISED, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// Sleeps once as the starving waiter, unless it may have the lock by now.
     ///
     /// `limit` is no later than `deadline`; only the latter ends the wait.
     pub(super) fn sleep_starving(&self, limit: Option<Duration>, deadline: Deadline) -> Starved {
-        // ORDERING: Acquire: pairs with the Release in `hand_over`.
-        let seen = Queue(self.queue.load(Ordering::Acquire));
-        if seen.0 & GRANTED != 0 {
-            // ORDERING: Relaxed: the lock is this thread's already.
-            self.queue.fetch_and(!GRANTED, Ordering::Relaxed);
-            return Starved::Owner;
-        }
-        if self.try_take() {
-            // Nobody else owns the lock, so nobody hands it over meanwhile.
-            // ORDERING: Relaxed: a later unlock that still sees the flag is this thread's own.
-            self.queue.fetch_and(!STARVING, Ordering::Relaxed);
+        if self.take_starving() {
             return Starved::Owner;
         }
         let timed_out = limit.is_some_and(|limit| limit.is_zero())
-            || park::wait(&self.queue, seen.0, limit) == Wait::TimedOut;
+            || park::wait(&self.word, HELD, limit) == Wait::TimedOut;
         if !timed_out || !(deadline.has_passed() || IN_A_MODEL) {
             return Starved::Again;
         }
-        // ORDERING: Acquire: pairs with the Release in `hand_over`, if that was faster, and with
-        // that in `look_for_waiters`: unlocks that relied on this thread have freed the word.
-        let seen = self.queue.fetch_and(!(STARVING | GRANTED), Ordering::Acquire);
-        if seen & GRANTED != 0 || self.try_take() { Starved::Owner } else { Starved::TimedOut }
+        // ORDERING: Acquire: pairs with the Release in `look_for_waiters`: unlocks that relied on
+        // this thread have freed the word.
+        let seen = self.queue.fetch_and(!STARVING, Ordering::Acquire);
+        if seen & PROMISED == 0 {
+            return if self.try_take() { Starved::Owner } else { Starved::TimedOut };
+        }
+        // A promise is kept, by both sides: the word says so any moment.
+        while !self.take_handed() {
+            let _ = park::wait(&self.word, HELD, None);
+        }
+        Starved::Owner
     }
 
-    /// Wakes the one who sleeps longest and takes it off the count.
+    /// Wakes the one who sleeps longest.
     ///
-    /// Touches the lock after it was released: see "Freeing" in the room's tour.
+    /// After the lock was released: only its address is used. See "Freeing" in the room's tour.
     #[cold]
     pub(super) fn wake_one(&self) {
-        if park::wake_one(&raw const self.word) == 1 {
-            // ORDERING: Relaxed: a count. Until it is corrected, another unlock may wake one more
-            // than it needs to; never one fewer.
-            self.queue.fetch_sub(ONE_SLEEPER, Ordering::Relaxed);
-        }
+        park::wake_one(&raw const self.queue);
     }
 
     /// Wakes the starving waiter, if it sleeps.
     #[cold]
     pub(super) fn wake_starving(&self) {
-        park::wake_one(&raw const self.queue);
+        park::wake_one(&raw const self.word);
     }
 }
 
@@ -414,13 +400,10 @@ mod tests {
         let state = State::new(SpinPolicy::Auto);
         assert!(state.try_take());
         let announced = state.announce::<AsymmetricUnlock>();
-        let sure = announced == Announced::Seen;
-        assert_eq!(state.queue().is_contended(), sure);
+        assert!(matches!(announced, Announced::Seen(_) | Announced::Unsure(_)));
+        assert!(state.queue().is_contended());
         assert_eq!(state.release::<AsymmetricUnlock>(), Released::Wake);
-        state.withdraw();
-        if !sure {
-            return; // no barrier on this system: the mode is never entered
-        }
+        assert!(!state.queue().has_waiters(), "a wake is under way");
         let unlocks = (0..10_000)
             .take_while(|_| {
                 assert!(state.try_take());
@@ -428,39 +411,40 @@ mod tests {
                 state.queue().is_contended()
             })
             .count();
-        assert_eq!(unlocks, 4094);
+        assert_eq!(unlocks, 4095);
         assert!(state.queue().is_idle());
     }
 
     #[test]
-    fn a_new_sleeper_ends_the_quiet() {
+    fn a_served_sleeper_ends_the_quiet() {
         let quiet = Queue(CONTENDED | QUIET);
         assert!(quiet.has_been_quiet_for_long());
-        let next = quiet.with_sleeper().unwrap();
-        assert_eq!((next.sleepers(), next.0 & QUIET), (1, 0));
-        assert!(next.is_contended());
+        let sleeping = Queue(quiet.0 | SLEEPING);
+        assert!(!sleeping.has_been_quiet_for_long());
+        assert_eq!(sleeping.after_release(), (Queue(CONTENDED), Released::Wake));
     }
 
     #[test]
-    fn the_sleepers_field_does_not_overflow_into_its_neighbours() {
-        let full = Queue(CONTENDED | SLEEPERS);
-        assert_eq!(full.sleepers(), 4095);
-        assert_eq!(full.with_sleeper(), None);
+    fn the_starving_one_is_handed_the_lock_once() {
         let state = State::new(SpinPolicy::Auto);
-        for _ in 0..4095 {
-            let _ = state.announce::<SymmetricUnlock>();
-        }
-        assert_eq!(state.announce::<SymmetricUnlock>(), Announced::Full);
-        for _ in 0..4095 {
-            state.withdraw();
-        }
+        assert!(state.try_take());
+        assert!(state.announce_starving::<SymmetricUnlock>().is_some());
+        assert!(state.announce_starving::<SymmetricUnlock>().is_none(), "one at a time");
+        assert_eq!(state.release::<SymmetricUnlock>(), Released::WakeStarving);
+        assert!(state.is_held(), "nobody else's");
+        assert!(!state.try_take());
+        assert!(state.announce_starving::<SymmetricUnlock>().is_none(), "not before it noticed");
+        assert!(state.take_starving());
+        assert!(state.is_held());
         assert!(!state.queue().has_waiters());
+        assert_eq!(state.release::<SymmetricUnlock>(), Released::Done);
     }
 
     #[test]
     fn quiet_unlocks_overflow_out_of_the_word() {
-        assert_eq!((CONTENDED | QUIET).wrapping_add(ONE_QUIET), CONTENDED);
-        assert_eq!(CONTENDED & SLEEPERS, 0);
-        assert_eq!(SLEEPERS & QUIET, 0);
+        let (next, _) = Queue(CONTENDED | QUIET).after_release();
+        assert_eq!(next, Queue(CONTENDED));
+        assert_eq!(BUDGET & QUIET, 0);
+        assert_eq!(BUDGET & (CONTENDED | SLEEPING | STARVING | PROMISED), 0);
     }
 }

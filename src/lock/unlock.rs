@@ -1,7 +1,7 @@
 //! How an unlock learns that somebody sleeps.
 
 mod sealed {
-    #[expect(unnameable_types, reason = "sealed: no other crate may name it")]
+    #[allow(unnameable_types, reason = "sealed: no other crate may name it")]
     pub trait Sealed {}
 }
 

@@ -193,10 +193,10 @@ pub(crate) mod park;
 #[path = "park_portable.rs"]
 pub(crate) mod park;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(tenure_portable_park)))]
 #[path = "barrier_linux.rs"]
 pub(crate) mod barrier;
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(tenure_portable_park))))]
 #[path = "barrier_none.rs"]
 pub(crate) mod barrier;

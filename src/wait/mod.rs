@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Deadline`] | when a blocking call gives up; any `Duration` is legal |
 //! | [`Parker`], [`Unparker`] | one thread that sleeps until told, with a token of its own |
-//! | [`SpinPolicy`] | how long to try before sleeping: learned, never, or fixed |
+//! | [`SpinPolicy`] | how long to try before sleeping: by default, never, or fixed |
 //! | spin budget (private) | rounds of pauses, then of yields, before a sleep |
 //!
 //! Nothing here uses [`std::thread::park`] on a user's thread: its token belongs to the user, who
@@ -23,4 +23,4 @@ pub(crate) use deadline::Stopwatch;
 pub use parker::{Parker, Unparker};
 pub use spin::SpinPolicy;
 #[allow(unused_imports, reason = "for the rooms above")]
-pub(crate) use spin::{Budget, DEFAULT_ROUNDS, Spin, is_lesson};
+pub(crate) use spin::{Budget, DEFAULT_ROUNDS, Spin};

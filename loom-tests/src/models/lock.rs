@@ -55,27 +55,68 @@ impl<U: Unlock> Guarded<U> {
         value
     }
 
-    /// Nobody owns it, nobody is counted.
+    /// Nobody owns it, and after one more unlock (in `value`) nothing is left of those who waited.
     fn is_at_rest(&self) {
         assert!(!self.lock.is_locked());
         let words = format!("{:?}", self.lock);
-        assert!(words.contains("sleepers: 0"), "{words}");
-        assert!(words.contains("starving: false, granted: false"), "{words}");
+        assert!(words.contains("sleeping: false, starving: false, promised: false"), "{words}");
     }
 }
 
-/// `threads` threads, `rounds` times each.
-fn lock_x_lock<U: Unlock>(threads: u32, rounds: u32) {
+/// A thread for each number, which locks as often as that.
+fn lock_x_lock<U: Unlock>(rounds: &[u32]) {
     let guarded = Guarded::<U>::new();
-    let threads: Vec<_> = (0..threads)
-        .map(|_| {
+    let threads: Vec<_> = rounds
+        .iter()
+        .map(|&rounds| {
             let guarded = Arc::clone(&guarded);
             thread::spawn(move || (0..rounds).for_each(|_| guarded.count()))
         })
         .collect();
-    let all = threads.len() as u32 * rounds;
     threads.into_iter().for_each(|t| t.join().unwrap());
-    assert_eq!(guarded.value(), all);
+    assert_eq!(guarded.value(), rounds.iter().sum());
+    guarded.is_at_rest();
+}
+
+/// Two lock, and somebody wakes whoever sleeps on the words' addresses, as the late wake of a lock
+/// that lay there before would.
+fn lock_x_lock_x_stray_wake<U: Unlock>() {
+    let guarded = Guarded::<U>::new();
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || guarded.count())
+        })
+        .collect();
+    let stray = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.lock.stray_wake()
+    });
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    stray.join().unwrap();
+    assert_eq!(guarded.value(), 2);
+    guarded.is_at_rest();
+}
+
+/// The owner, two who sleep, and one of those is woken and gives up: the other must not be left.
+fn woken_gives_up<U: Unlock>() {
+    let guarded = Guarded::<U>::new();
+    let plain = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || (0..2).for_each(|_| guarded.count())
+    });
+    let sleeper = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.count()
+    });
+    let timed = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.try_count_for(Duration::from_secs(1))
+    });
+    plain.join().unwrap();
+    sleeper.join().unwrap();
+    let won = timed.join().unwrap();
+    assert_eq!(guarded.value(), 3 + won);
     guarded.is_at_rest();
 }
 
@@ -146,21 +187,29 @@ fn timed_x_lock_x_unlock<U: Unlock>() {
 
 models! { "lock";
     /// Two threads, once each.
-    asymmetric_2x1 { lock_x_lock::<AsymmetricUnlock>(2, 1); }
+    asymmetric_2x1 { lock_x_lock::<AsymmetricUnlock>(&[1, 1]); }
     /// Two threads, twice each: barging, and a second sleep in contended mode.
-    asymmetric_2x2 [bound: 3] { lock_x_lock::<AsymmetricUnlock>(2, 2); }
+    asymmetric_2x2 [bound: 3] { lock_x_lock::<AsymmetricUnlock>(&[2, 2]); }
     /// Three threads: one wakes a second while a third barges.
-    asymmetric_3x1 [bound: 2, once] { lock_x_lock::<AsymmetricUnlock>(3, 1); }
+    asymmetric_3x1 [bound: 2, once] { lock_x_lock::<AsymmetricUnlock>(&[1, 1, 1]); }
     /// Three threads, twice each.
-    asymmetric_3x2 [bound: 1] { lock_x_lock::<AsymmetricUnlock>(3, 2); }
+    asymmetric_3x2 [bound: 1] { lock_x_lock::<AsymmetricUnlock>(&[2, 2, 2]); }
+    /// Four threads: while one wake is under way, unlocks skip theirs.
+    asymmetric_4x1 [bound: 1, once] { lock_x_lock::<AsymmetricUnlock>(&[1, 1, 1, 1]); }
+    /// Contended mode is entered, left after a quiet unlock (one is enough in a model), and entered.
+    asymmetric_enters_and_leaves [bound: 2] { lock_x_lock::<AsymmetricUnlock>(&[4, 1]); }
     /// Two threads, once each.
-    symmetric_2x1 { lock_x_lock::<SymmetricUnlock>(2, 1); }
+    symmetric_2x1 { lock_x_lock::<SymmetricUnlock>(&[1, 1]); }
     /// Two threads, twice each.
-    symmetric_2x2 [bound: 3] { lock_x_lock::<SymmetricUnlock>(2, 2); }
+    symmetric_2x2 [bound: 3] { lock_x_lock::<SymmetricUnlock>(&[2, 2]); }
     /// Three threads.
-    symmetric_3x1 [bound: 2, once] { lock_x_lock::<SymmetricUnlock>(3, 1); }
+    symmetric_3x1 [bound: 2, once] { lock_x_lock::<SymmetricUnlock>(&[1, 1, 1]); }
     /// Three threads, twice each.
-    symmetric_3x2 [bound: 1] { lock_x_lock::<SymmetricUnlock>(3, 2); }
+    symmetric_3x2 [bound: 1] { lock_x_lock::<SymmetricUnlock>(&[2, 2, 2]); }
+    /// Four threads.
+    symmetric_4x1 [bound: 1, once] { lock_x_lock::<SymmetricUnlock>(&[1, 1, 1, 1]); }
+    /// A wake that nobody of this lock sent.
+    asymmetric_x_stray_wake [bound: 2, once] { lock_x_lock_x_stray_wake::<AsymmetricUnlock>(); }
     /// A deadline that passes at once, while the owner unlocks.
     asymmetric_timed_fires [fires] { timed_x_lock::<AsymmetricUnlock>(1, true); }
     /// A deadline that never passes.
@@ -169,6 +218,8 @@ models! { "lock";
     asymmetric_two_timed_fire [bound: 1, fires] { timed_x_lock::<AsymmetricUnlock>(2, true); }
     /// A deadline that passes while the wake that was meant for it is under way.
     asymmetric_timed_x_sleeper_x_unlock [bound: 1, fires] { timed_x_lock_x_unlock::<AsymmetricUnlock>(); }
+    /// The same, with an owner who takes the lock again from under the woken one.
+    asymmetric_woken_gives_up [bound: 1, fires, once] { woken_gives_up::<AsymmetricUnlock>(); }
     /// A deadline that passes at once, while the owner unlocks.
     symmetric_timed_fires [fires] { timed_x_lock::<SymmetricUnlock>(1, true); }
     /// A deadline that never passes.
