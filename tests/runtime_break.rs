@@ -1,69 +1,22 @@
 //! The runtime under attack: late attempts that answer, foreign drops that panic, one runtime's jobs
 //! in another one's, shutdowns from odd places, durations at both ends.
 
+mod runtime_support;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tenure::clock::{AdvanceListener, Clock, ManualClock, Timestamp};
 use tenure::lease::LeaseState;
 use tenure::retry::RetryPolicy;
-use tenure::runtime::{
-    AttemptError, ConfigError, Event, Events, JobError, Outcome, Priority, Runtime, Stats,
+use tenure::runtime::{AttemptError, ConfigError, Event, JobError, Outcome, Priority, Runtime};
+
+use runtime_support::{
+    Gate, LONG, SECOND, advance_until, at_once, until, until_event, until_stats,
 };
-
-/// Long enough that only a hang gets there.
-const LONG: Duration = Duration::from_secs(20);
-const SECOND: Duration = Duration::from_secs(1);
-
-fn at_once(attempts: u32) -> RetryPolicy {
-    RetryPolicy::immediate().max_attempts(attempts).build().unwrap()
-}
-
-fn until(events: &Events, fits: impl Fn(&Event) -> bool) -> Event {
-    loop {
-        let event = events.next_timeout(LONG).expect("the event comes");
-        if fits(&event) {
-            return event;
-        }
-    }
-}
-
-fn until_stats(rt: &Runtime, fits: impl Fn(&Stats) -> bool) {
-    let begun = std::time::Instant::now();
-    while !fits(&rt.stats()) {
-        assert!(begun.elapsed() < LONG, "{:?}", rt.stats());
-        std::thread::yield_now();
-    }
-}
-
-/// A gate that attempts hang at until it is opened.
-#[derive(Clone, Default)]
-struct Gate {
-    open: Arc<(Mutex<bool>, Condvar)>,
-    waiting: Arc<AtomicUsize>,
-}
-
-impl Gate {
-    fn pass(&self) {
-        self.waiting.fetch_add(1, SeqCst);
-        let mut open = self.open.0.lock().unwrap();
-        while !*open {
-            open = self.open.1.wait(open).unwrap();
-        }
-    }
-    fn open(&self) {
-        *self.open.0.lock().unwrap() = true;
-        self.open.1.notify_all();
-    }
-    fn wait_for(&self, waiting: usize) {
-        while self.waiting.load(SeqCst) < waiting {
-            std::thread::yield_now();
-        }
-    }
-}
 
 /// A late attempt that asks to be cancelled asks for itself, not for the job: that is another
 /// attempt's by now, or nobody's.
@@ -92,9 +45,9 @@ fn a_late_attempt_cannot_cancel_the_job() {
         .unwrap();
     gate.wait_for(1);
     clock.advance(SECOND);
-    until(&events, |e| matches!(e, Event::RetryScheduled { .. }));
+    until_event(&events, |e| matches!(e, Event::RetryScheduled { .. }));
     gate.open();
-    until(&events, |e| matches!(e, Event::LateAttempt { attempt: 1, .. }));
+    until_event(&events, |e| matches!(e, Event::LateAttempt { attempt: 1, .. }));
     assert!(!job.is_finished());
     clock.advance(SECOND * 200);
     let result = job.get_timeout(LONG).expect("the job ends");
@@ -165,16 +118,14 @@ fn an_attempt_that_was_overtaken_on_the_way_to_its_token_gets_none() {
         .key("a")
         .submit()
         .unwrap();
-    while !clock.reached.load(SeqCst) {
-        std::thread::yield_now();
-    }
+    until("it is on its way to its token", || clock.reached.load(SeqCst));
     clock.clock.advance(SECOND / 2);
     let result = job.get_timeout(LONG).expect("the job ends").unwrap();
     // The successor's lease is back.
     let gone = |rt: &Runtime| rt.leases().list().iter().all(|l| l.state == LeaseState::Free);
     until_stats(&rt, |s| s.succeeded == 1 && gone(&rt));
     clock.go_on.store(true, SeqCst);
-    until(&events, |e| matches!(e, Event::LateAttempt { attempt: 1, .. }));
+    until_event(&events, |e| matches!(e, Event::LateAttempt { attempt: 1, .. }));
     assert_eq!(result, 2);
     let runs = runs.lock().unwrap();
     assert_eq!(runs.iter().map(|(attempt, _)| *attempt).collect::<Vec<_>>(), [2]);
@@ -189,10 +140,16 @@ fn a_job_may_wait_for_a_job_of_another_runtime() {
     let outer = one
         .submit(move |_| {
             for round in 0..64_u32 {
-                let job = inner.submit(move |_| Ok::<_, String>(round)).unwrap();
-                assert_eq!(job.get().unwrap(), round);
-                // Its place is free again when its own runtime has seen its end.
-                until_stats(&inner, |s| s.succeeded == u64::from(round) + 1);
+                // Its place is free again when its own runtime has seen the end of the one before.
+                let job = std::cell::Cell::new(None);
+                until("there is room", || {
+                    job.set(inner.submit(move |_| Ok::<_, String>(round)).ok());
+                    let submitted = job.take();
+                    let taken = submitted.is_some();
+                    job.set(submitted);
+                    taken
+                });
+                assert_eq!(job.take().unwrap().get().unwrap(), round);
             }
             Ok::<_, String>(())
         })
@@ -326,18 +283,12 @@ fn a_worker_that_came_back_is_watched_as_before() {
             })
             .unwrap();
         gate.wait_for(1);
-        // Until a driver that looks late has judged.
-        let begun = std::time::Instant::now();
-        while !job.is_finished() && begun.elapsed() < LONG {
-            clock.advance(SECOND);
-            std::thread::yield_now();
-        }
+        advance_until(&clock, SECOND, "somebody watches", || job.is_finished());
         let result = job.try_get();
         let before = rt.stats().parks;
         gate.open();
-        let result = result.unwrap_or_else(|| panic!("round {round}: nobody watches"));
-        assert!(matches!(result, Err(JobError::Dead(_))));
-        until(&events, |e| matches!(e, Event::WorkerReturned { .. }));
+        assert!(matches!(result, Some(Err(JobError::Dead(_)))), "round {round}");
+        until_event(&events, |e| matches!(e, Event::WorkerReturned { .. }));
         // The worker has let go of the job: this is its last reference, so that the next one comes
         // from the same place.
         until_stats(&rt, |s| s.stuck_workers == 0);
@@ -478,7 +429,7 @@ fn delays_without_end_can_be_cancelled() {
     let rt = Runtime::builder().workers(1).clock(clock.clone()).retry(at_once(9)).build().unwrap();
     let events = rt.events();
     let job = rt.submit(|_| Outcome::<()>::RetryAfter("no".into(), Duration::MAX)).unwrap();
-    until(&events, |e| matches!(e, Event::RetryScheduled { delay: Duration::MAX, .. }));
+    until_event(&events, |e| matches!(e, Event::RetryScheduled { delay: Duration::MAX, .. }));
     clock.advance(Duration::MAX);
     assert!(job.cancel());
     assert!(matches!(job.get(), Err(JobError::Cancelled)));

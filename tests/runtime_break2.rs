@@ -1,15 +1,15 @@
 //! Attacks on tasks, on waiting inside jobs, and on the stand-ins that come and go for it.
 
+mod runtime_support;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use tenure::retry::RetryPolicy;
-use tenure::runtime::{JobError, Runtime, blocking};
+use tenure::runtime::{Runtime, blocking};
 
-/// Long enough that only a hang gets there.
-const LONG: Duration = Duration::from_secs(20);
+use runtime_support::{LONG, descend, until, until_stats};
 
 #[test]
 fn a_stand_in_does_not_step_down_when_it_is_needed_again() {
@@ -17,7 +17,7 @@ fn a_stand_in_does_not_step_down_when_it_is_needed_again() {
     let inner = rt.clone();
     let job = rt
         .submit_once(move |_| {
-            for round in 0..5_000 {
+            for round in 0..1_500 {
                 let (done, ended) = mpsc::channel();
                 let child = inner
                     .submit_once(move |_| {
@@ -29,7 +29,7 @@ fn a_stand_in_does_not_step_down_when_it_is_needed_again() {
                 // Only a stand-in can run it; between two rounds it is one too many.
                 blocking(|| ended.recv_timeout(LONG)).map_err(|e| format!("{round}: {e}"))?;
                 // So long that the stand-in now and then begins to leave just before the next round.
-                for _ in 0..(round * 37) % 8_000 {
+                for _ in 0..(round * 37) % 4_000 {
                     std::hint::spin_loop();
                 }
             }
@@ -37,15 +37,6 @@ fn a_stand_in_does_not_step_down_when_it_is_needed_again() {
         })
         .unwrap();
     job.get().unwrap();
-}
-
-fn descend(rt: &Runtime, depth: u32) -> Result<u32, JobError> {
-    if depth == 0 {
-        return Ok(0);
-    }
-    let inner = rt.clone();
-    let child = rt.job(move |_| descend(&inner, depth - 1)).retry(RetryPolicy::never());
-    child.submit().map_err(|_| JobError::Shutdown)?.get().map(|n| n + 1)
 }
 
 #[test]
@@ -163,11 +154,7 @@ fn blocking_inside_blocking_and_a_panic_in_it_leave_the_pool_as_it_was() {
         })
         .unwrap();
     assert_eq!(job.get().unwrap(), 1);
-    let begun = std::time::Instant::now();
-    while rt.stats().workers != 1 {
-        assert!(begun.elapsed() < LONG, "{:?}", rt.stats());
-        std::thread::yield_now();
-    }
+    until_stats(&rt, |s| s.workers == 1);
 }
 
 #[test]
@@ -206,11 +193,7 @@ fn a_handle_awaited_by_its_own_child_can_be_woken_from_its_drop() {
     let waker = Waker::from(flag.clone());
     assert!(std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(held);
-    let begun = std::time::Instant::now();
-    while !flag.0.load(SeqCst) {
-        assert!(begun.elapsed() < LONG);
-        std::thread::yield_now();
-    }
+    until("it is woken", || flag.0.load(SeqCst));
     assert!(handle.get().is_ok());
     assert_eq!(rt.submit(|_| Ok::<_, String>(3)).unwrap().get().unwrap(), 3);
 }

@@ -1,5 +1,7 @@
 //! What the runtime does when things go wrong: stuck workers, late attempts, pauses, shutdowns.
 
+mod runtime_support;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -7,74 +9,11 @@ use std::time::Duration;
 
 use tenure::clock::ManualClock;
 use tenure::retry::{Jitter, RetryPolicy, Stop};
-use tenure::runtime::{AttemptError, Event, Events, JobError, Runtime, Stats, SubmitError};
+use tenure::runtime::{AttemptError, Event, JobError, Runtime, SubmitError};
 
-/// Long enough that only a hang gets there.
-const LONG: Duration = Duration::from_secs(30);
-const SECOND: Duration = Duration::from_secs(1);
-
-fn at_once(attempts: u32) -> RetryPolicy {
-    RetryPolicy::immediate().max_attempts(attempts).build().unwrap()
-}
-
-fn timed(workers: usize, attempts: u32) -> (Runtime, ManualClock) {
-    let clock = ManualClock::new();
-    let rt = Runtime::builder()
-        .workers(workers)
-        .clock(clock.clone())
-        .attempt_timeout(SECOND)
-        .retry(at_once(attempts))
-        .build()
-        .unwrap();
-    (rt, clock)
-}
-
-/// Waits for an event that fits.
-fn until(events: &Events, fits: impl Fn(&Event) -> bool) -> Event {
-    loop {
-        let event = events.next_timeout(LONG).expect("the event comes");
-        if fits(&event) {
-            return event;
-        }
-    }
-}
-
-fn until_stats(rt: &Runtime, fits: impl Fn(&Stats) -> bool) {
-    let begun = std::time::Instant::now();
-    while !fits(&rt.stats()) {
-        assert!(begun.elapsed() < LONG, "{:?}", rt.stats());
-        std::thread::yield_now();
-    }
-}
-
-/// A gate that attempts hang at until it is opened.
-#[derive(Clone)]
-struct Gate {
-    open: Arc<(Mutex<bool>, std::sync::Condvar)>,
-    waiting: Arc<AtomicUsize>,
-}
-
-impl Gate {
-    fn new() -> Self {
-        Self { open: Arc::default(), waiting: Arc::default() }
-    }
-    fn pass(&self) {
-        self.waiting.fetch_add(1, SeqCst);
-        let mut open = self.open.0.lock().unwrap();
-        while !*open {
-            open = self.open.1.wait(open).unwrap();
-        }
-    }
-    fn open(&self) {
-        *self.open.0.lock().unwrap() = true;
-        self.open.1.notify_all();
-    }
-    fn wait_for(&self, waiting: usize) {
-        while self.waiting.load(SeqCst) < waiting {
-            std::thread::yield_now();
-        }
-    }
-}
+use runtime_support::{
+    Gate, LONG, SECOND, advance_until, at_once, timed, until, until_event, until_stats,
+};
 
 #[test]
 fn a_stuck_worker_is_replaced_and_its_late_attempt_is_fenced() {
@@ -101,7 +40,7 @@ fn a_stuck_worker_is_replaced_and_its_late_attempt_is_fenced() {
     gate.wait_for(1);
     clock.advance(SECOND);
     assert!(matches!(
-        until(&events, |e| matches!(e, Event::WorkerStuck { .. })),
+        until_event(&events, |e| matches!(e, Event::WorkerStuck { .. })),
         Event::WorkerStuck { worker: 0, attempt: 1, replacement: Some(1), .. }
     ));
     let (attempt, _) = job.get().unwrap();
@@ -111,8 +50,8 @@ fn a_stuck_worker_is_replaced_and_its_late_attempt_is_fenced() {
     assert_eq!((stats.timed_out, stats.fenced), (1, 0));
 
     gate.open();
-    until(&events, |e| matches!(e, Event::LateAttempt { attempt: 1, .. }));
-    until(&events, |e| matches!(e, Event::WorkerReturned { worker: 0 }));
+    until_event(&events, |e| matches!(e, Event::LateAttempt { attempt: 1, .. }));
+    until_event(&events, |e| matches!(e, Event::WorkerReturned { worker: 0 }));
     let (current, cancelled, heartbeat, check) = late.lock().unwrap().expect("it came back");
     assert!(!current && cancelled && heartbeat.is_err() && !check);
     until_stats(&rt, |s| s.stuck_workers == 0);
@@ -189,11 +128,7 @@ fn the_captures_of_a_dead_job_go_when_the_last_late_attempt_leaves() {
     assert_eq!(Arc::strong_count(&captured), 2, "the late attempt is inside");
     gate.open();
     until_stats(&rt, |s| s.fenced == 1);
-    let begun = std::time::Instant::now();
-    while Arc::strong_count(&captured) != 1 {
-        assert!(begun.elapsed() < LONG);
-        std::thread::yield_now();
-    }
+    until("its captures are gone", || Arc::strong_count(&captured) == 1);
 }
 
 #[test]
@@ -218,13 +153,8 @@ fn a_heartbeat_keeps_an_attempt_alive_and_its_absence_is_noticed() {
     clock.advance(SECOND / 2);
     assert_eq!(rt.stats().timed_out, 0, "it showed life in its first period");
     // A driver that looks late gives grace for its own lag, so time goes on until it has judged.
-    let begun = std::time::Instant::now();
-    while rt.stats().timed_out == 0 {
-        assert!(begun.elapsed() < LONG, "its absence is not noticed");
-        clock.advance(SECOND / 2);
-        std::thread::yield_now();
-    }
-    until(&events, |e| matches!(e, Event::WorkerStuck { .. }));
+    advance_until(&clock, SECOND / 2, "its absence is noticed", || rt.stats().timed_out > 0);
+    until_event(&events, |e| matches!(e, Event::WorkerStuck { .. }));
     assert!(job.get().is_err());
     gate.open();
 }
@@ -300,7 +230,7 @@ fn stuck_workers_beyond_the_limit_are_missed_and_go_on_when_they_come_back() {
     gate.wait_for(1);
     clock.advance(SECOND);
     assert!(stuck.get().is_err());
-    until(&events, |e| matches!(e, Event::WorkerStuck { replacement: None, .. }));
+    until_event(&events, |e| matches!(e, Event::WorkerStuck { replacement: None, .. }));
     let mut waits = rt.submit(|_| Ok::<_, String>(1)).unwrap();
     assert!(waits.get_timeout(Duration::from_millis(10)).is_none());
     gate.open();
@@ -327,7 +257,8 @@ fn a_pause_of_the_machine_executes_nothing_twice() {
         .collect();
     gate.wait_for(2);
     clock.advance(5 * SECOND);
-    let Event::DriverLate { .. } = until(&events, |e| matches!(e, Event::DriverLate { .. })) else {
+    let Event::DriverLate { .. } = until_event(&events, |e| matches!(e, Event::DriverLate { .. }))
+    else {
         unreachable!()
     };
     gate.open();
@@ -343,18 +274,14 @@ fn a_driver_that_is_always_late_still_finds_who_is_stuck() {
     let (rt, clock) = timed(1, 1);
     let gate = Gate::new();
     let hang = gate.clone();
-    let mut job = rt
+    let job = rt
         .submit(move |_| {
             hang.pass();
             Ok::<_, String>(())
         })
         .unwrap();
     gate.wait_for(1);
-    let found = (0..20).any(|_| {
-        clock.advance(3 * SECOND);
-        job.get_timeout(Duration::from_millis(20)).is_some()
-    });
-    assert!(found);
+    advance_until(&clock, 3 * SECOND, "it is found", || job.is_finished());
     gate.open();
 }
 
@@ -372,10 +299,7 @@ fn cancelling_a_stuck_attempt_ends_its_job_at_the_rescue() {
     gate.wait_for(1);
     assert!(job.cancel());
     // Until a driver that looks late has judged.
-    while !job.is_finished() {
-        clock.advance(SECOND);
-        std::thread::yield_now();
-    }
+    advance_until(&clock, SECOND, "it is given up", || job.is_finished());
     assert!(matches!(job.get(), Err(JobError::Cancelled)));
     gate.open();
     until_stats(&rt, |s| s.fenced == 1 && s.cancelled == 1);
@@ -447,7 +371,7 @@ fn a_fence_keeps_the_late_attempt_of_a_key_out() {
     assert_eq!(late.recv_timeout(LONG).unwrap(), (1, false, false));
     assert_eq!(cell.read(String::clone).unwrap(), "attempt 2");
     until_stats(&rt, |s| s.fenced == 1);
-    assert!(rt.leases().is_empty(), "a key that nobody uses takes no memory");
+    until("a key that nobody uses takes no memory", || rt.leases().is_empty());
 }
 
 // --- shutdown ------------------------------------------------------------------------------------
@@ -503,7 +427,7 @@ fn a_shutdown_does_not_wait_for_retries_in_the_far_future() {
     let events = rt.events();
     let jobs: Vec<_> = (0..5).map(|_| rt.submit(|_| Err::<(), _>("no")).unwrap()).collect();
     for _ in 0..5 {
-        until(&events, |e| matches!(e, Event::RetryScheduled { .. }));
+        until_event(&events, |e| matches!(e, Event::RetryScheduled { .. }));
     }
     let report = rt.shutdown(LONG);
     assert_eq!((report.requeued, report.cancelled), (5, 0));
@@ -567,9 +491,7 @@ fn two_shutdowns_at_once_see_the_same_end() {
         })
         .collect();
     // What ends before the shutdown begins is not in its report.
-    while !rt.is_shutting_down() {
-        std::thread::yield_now();
-    }
+    until("it has begun", || rt.is_shutting_down());
     gate.open();
     for closer in closers {
         assert_eq!(closer.join().unwrap().done, 1);
@@ -592,11 +514,7 @@ fn dropping_the_runtime_ends_its_threads_and_its_waiting_jobs() {
     let job = rt.submit(|_| Ok::<_, String>(())).unwrap();
     drop(rt);
     assert!(matches!(job.get(), Err(JobError::Shutdown)));
-    let begun = std::time::Instant::now();
-    while stopped.load(SeqCst) < 3 {
-        assert!(begun.elapsed() < LONG);
-        std::thread::yield_now();
-    }
+    until("the threads end", || stopped.load(SeqCst) == 3);
 }
 
 #[test]
@@ -616,9 +534,7 @@ fn a_submit_that_races_a_shutdown_is_refused_or_answered() {
                 flag.store(true, SeqCst);
             }
         });
-        while !begun.load(SeqCst) {
-            std::thread::yield_now();
-        }
+        until("it submits", || begun.load(SeqCst));
         rt.shutdown(LONG);
         for mut job in submitter.join().unwrap() {
             match job.get_timeout(LONG).expect("each is answered") {
@@ -655,4 +571,117 @@ fn keyed_jobs_in_line_end_with_the_shutdown() {
     gate.open();
     assert_eq!(closer.join().unwrap().cancelled, 5);
     first.get().unwrap();
+}
+
+// --- closures that take one attempt at a time ----------------------------------------------------
+
+#[test]
+fn an_attempt_that_changes_its_captures_waits_for_the_late_one() {
+    let (rt, clock) = timed(1, 3);
+    let events = rt.events();
+    let gate = Gate::new();
+    let hang = gate.clone();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let alone = Arc::clone(&inside);
+    let mut log = Vec::new();
+    let job = rt
+        .submit_mut(move |ctx| {
+            assert_eq!(alone.fetch_add(1, SeqCst), 0, "two attempts meet");
+            log.push(ctx.attempt());
+            if ctx.attempt() == 1 {
+                hang.pass();
+            }
+            alone.fetch_sub(1, SeqCst);
+            Ok::<_, String>(std::mem::take(&mut log))
+        })
+        .unwrap();
+    gate.wait_for(1);
+    clock.advance(SECOND);
+    until_event(&events, |e| matches!(e, Event::RetryScheduled { attempt: 2, .. }));
+    // Others go on meanwhile.
+    assert_eq!(rt.submit(|_| Ok::<_, String>(7)).unwrap().get().unwrap(), 7);
+    assert!(!job.is_finished());
+    gate.open();
+    assert_eq!(job.get().unwrap(), [2], "the first one took its own entry along");
+    until_stats(&rt, |s| s.fenced == 1 && s.started == 3 && s.stuck_workers == 0);
+}
+
+#[test]
+fn a_job_that_waits_for_its_late_attempt_can_be_cancelled_and_shut_down() {
+    for shut_down in [false, true] {
+        let (rt, clock) = timed(1, 3);
+        let gate = Gate::new();
+        let (hang, held) = (gate.clone(), Arc::new(()));
+        let mut inside = Some(Arc::clone(&held));
+        let job = rt
+            .job_mut(move |_| {
+                hang.pass();
+                inside = inside.take();
+                Ok::<_, String>(())
+            })
+            .key("k")
+            .submit()
+            .unwrap();
+        gate.wait_for(1);
+        clock.advance(SECOND);
+        until_stats(&rt, |s| s.retried == 1);
+        if shut_down {
+            let report = rt.shutdown(LONG);
+            assert_eq!(report.abandoned.len(), 1);
+            assert!(matches!(job.get(), Err(JobError::Shutdown)));
+        } else {
+            assert!(job.cancel());
+            assert!(matches!(job.get(), Err(JobError::Cancelled)));
+            let next = rt.job(|_| Ok::<_, String>(5)).key("k").submit().unwrap();
+            assert_eq!(next.get().unwrap(), 5, "the key is free");
+        }
+        assert_eq!(Arc::strong_count(&held), 2, "the late attempt is inside");
+        gate.open();
+        until("the captures go with it", || Arc::strong_count(&held) == 1);
+    }
+}
+
+/// A parent that waits for a child is out of time: it does not count among the waiters any more.
+#[test]
+fn a_waiting_worker_that_was_replaced_does_not_count_among_the_waiters() {
+    fn later(rt: &Runtime, delay: Duration) -> Result<tenure::JobHandle<u32>, String> {
+        let job = rt.job(|_| Ok::<_, String>(9)).delay(delay).without_attempt_timeout();
+        job.submit().map_err(|e| e.to_string())
+    }
+    let clock = ManualClock::new();
+    let rt = Runtime::builder()
+        .workers(2)
+        .max_spares(0)
+        .clock(clock.clone())
+        .attempt_timeout(SECOND)
+        .retry(at_once(1))
+        .build()
+        .unwrap();
+    // It waits for some time only, so it is never refused; and it is given up while it waits.
+    let inner = rt.clone();
+    let begun = Gate::new();
+    let at = begun.clone();
+    let parent = rt
+        .submit_once(move |_| {
+            let mut child = later(&inner, SECOND * 10_000)?;
+            at.open();
+            at.pass();
+            let _ = child.get_timeout(LONG * 10);
+            Ok::<_, String>(())
+        })
+        .unwrap();
+    begun.wait_for(1);
+    advance_until(&clock, SECOND, "it is given up", || parent.is_finished());
+    until_stats(&rt, |s| s.replaced_workers == 1);
+    // Of two workers one waits: the other one will run what it waits for.
+    let inner = rt.clone();
+    let second = rt
+        .job_once(move |_| later(&inner, SECOND * 3)?.get().map_err(|e| e.to_string()))
+        .without_attempt_timeout()
+        .submit()
+        .unwrap();
+    advance_until(&clock, SECOND, "its child has run", || second.is_finished());
+    assert_eq!(second.get().unwrap(), 9);
+    clock.advance(SECOND * 20_000);
+    let _ = rt.shutdown(LONG);
 }

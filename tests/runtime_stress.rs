@@ -3,12 +3,16 @@
 //!
 //! A short run by default; `TENURE_STRESS=<factor>` multiplies the jobs. The seed is printed.
 
+mod runtime_support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tenure::retry::RetryPolicy;
-use tenure::runtime::{JobError, Outcome, Priority, Runtime};
+use tenure::runtime::{JobCtx, JobError, Outcome, Priority, Runtime};
+
+use runtime_support::until;
 
 fn factor() -> usize {
     std::env::var("TENURE_STRESS").ok().and_then(|f| f.parse().ok()).unwrap_or(1)
@@ -35,6 +39,13 @@ impl Drop for Alive {
     }
 }
 
+struct Leaves<'a>(&'a AtomicUsize);
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
 /// Panics of the jobs are meant; those of the test are not.
 fn hush() {
     let before = std::panic::take_hook();
@@ -44,14 +55,6 @@ fn hush() {
             before(info);
         }
     }));
-}
-
-fn eventually(what: &str, done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -66,14 +69,16 @@ fn random_faults_end_each_job_exactly_once() {
         .attempt_timeout(timeout)
         .retry(RetryPolicy::exponential(Duration::from_micros(50)).max_attempts(4).build().unwrap())
         .max_stuck_workers(256)
-        .dead_letters(usize::MAX)
+        .dead_letters(100_000)
         .seed(seed)
         .build()
         .unwrap();
     let alive = Arc::new(AtomicI64::new(0));
     let drops = Arc::new(AtomicUsize::new(0));
     let mut ends = [0_u64; 4];
-    let mut forgotten = 0_u64;
+    let (mut forgotten, mut pushed) = (0_u64, 0_usize);
+    let told = Arc::new(AtomicUsize::new(0));
+    let meetings = Arc::new(AtomicUsize::new(0));
     for _ in 0..jobs.div_ceil(1000) {
         let batch: Vec<_> = (0..1000)
             .map(|i| {
@@ -83,35 +88,48 @@ fn random_faults_end_each_job_exactly_once() {
                 // Hangs are rare: each takes a timeout.
                 let hangs = random.u32(0..4000) == 0;
                 let snoozed = AtomicBool::new(false);
-                let job = rt
-                    .job(move |ctx| {
-                        let _captured = &captured;
-                        if hangs && ctx.attempt() == 1 {
-                            let begun = Instant::now();
-                            while ctx.is_current() && begun.elapsed() < Duration::from_secs(20) {
-                                std::thread::yield_now();
-                            }
+                let (inside, met) = (AtomicUsize::new(0), Arc::clone(&meetings));
+                let in_turn = chance.is_multiple_of(9);
+                let run = move |ctx: &JobCtx| {
+                    let _captured = &captured;
+                    let others = inside.fetch_add(1, SeqCst);
+                    let _out = Leaves(&inside);
+                    met.fetch_add(usize::from(in_turn && others > 0), SeqCst);
+                    if hangs && ctx.attempt() == 1 {
+                        let begun = Instant::now();
+                        while ctx.is_current() && begun.elapsed() < Duration::from_secs(20) {
+                            std::thread::yield_now();
                         }
-                        // Another fate for each attempt.
-                        match chance.rotate_right(3 * ctx.attempt()) % 16 {
-                            0 => Outcome::retry("as told"),
-                            1 => std::panic::panic_any("meant"),
-                            2 if !snoozed.swap(true, SeqCst) => {
-                                Outcome::Snooze(Duration::from_micros(20))
-                            }
-                            3 => Outcome::fail("for good"),
-                            4 if chance.is_multiple_of(3) => Outcome::Cancel,
-                            _ => Outcome::Done((i, Alive::new(&values), drops.clone())),
+                    }
+                    // Another fate for each attempt.
+                    match chance.rotate_right(3 * ctx.attempt()) % 16 {
+                        0 => Outcome::retry("as told"),
+                        1 => std::panic::panic_any("meant"),
+                        2 if !snoozed.swap(true, SeqCst) => {
+                            Outcome::Snooze(Duration::from_micros(20))
                         }
-                    })
-                    .priority(match chance % 5 {
-                        0 => Priority::High,
-                        1 => Priority::Low,
-                        _ => Priority::Normal,
-                    });
-                let job =
-                    if chance.is_multiple_of(7) { job.key(u64::from(chance % 50)) } else { job };
-                (i, job.submit().unwrap(), random.u32(..))
+                        3 => Outcome::fail("for good"),
+                        4 if chance.is_multiple_of(3) => Outcome::Cancel,
+                        _ => Outcome::Done((i, Alive::new(&values), drops.clone())),
+                    }
+                };
+                let priority = match chance % 5 {
+                    0 => Priority::High,
+                    1 => Priority::Low,
+                    _ => Priority::Normal,
+                };
+                let key = chance.is_multiple_of(7).then(|| u64::from(chance % 50));
+                macro_rules! submit {
+                    ($job:expr) => {{
+                        let job = $job.priority(priority);
+                        match key {
+                            Some(key) => job.key(key).submit().unwrap(),
+                            None => job.submit().unwrap(),
+                        }
+                    }};
+                }
+                let job = if in_turn { submit!(rt.job_mut(run)) } else { submit!(rt.job(run)) };
+                (i, job, random.u32(..))
             })
             .collect();
         for (i, job, what) in batch {
@@ -121,6 +139,16 @@ fn random_faults_end_each_job_exactly_once() {
             if what % 13 == 0 {
                 forgotten += 1;
                 drop(job);
+                continue;
+            }
+            if what % 17 == 0 {
+                // Pushed instead of fetched: once, whatever comes of it.
+                pushed += 1;
+                let told = Arc::clone(&told);
+                job.on_complete(move |result| {
+                    assert!(result.is_err() || result.is_ok_and(|(number, ..)| number == i));
+                    told.fetch_add(1, SeqCst);
+                });
                 continue;
             }
             match job.get() {
@@ -138,30 +166,40 @@ fn random_faults_end_each_job_exactly_once() {
         }
     }
     let total = (jobs.div_ceil(1000) * 1000) as u64;
-    eventually("every job is counted once", || {
+    until("every job is counted once", || {
         let s = rt.stats();
         s.succeeded + s.dead + s.cancelled == total
     });
-    eventually("the late ones leave", || rt.stats().stuck_workers == 0);
+    assert_eq!(meetings.load(SeqCst), 0, "attempts that must not meet");
+    until("every callback is called", || told.load(SeqCst) == pushed);
+    until("the late ones leave", || rt.stats().stuck_workers == 0);
     let stats = rt.stats();
     println!("{stats:?}");
     assert_eq!(stats.submitted, total);
     assert!(stats.succeeded >= ends[0] && stats.dead >= ends[1] && stats.cancelled >= ends[2]);
-    assert_eq!(ends.iter().sum::<u64>() + forgotten, total);
-    assert_eq!(stats.dead as usize, rt.dead_letters().len());
+    assert_eq!(ends.iter().sum::<u64>() + forgotten + pushed as u64, total);
+    assert_eq!(stats.dead - stats.letters_lost, rt.dead_letters().len() as u64);
     assert_eq!(stats.workers, 4, "the pool is whole");
-    assert!(rt.leases().is_empty(), "no key is left");
+    until("no key is left", || rt.leases().is_empty());
     let report = rt.shutdown(Duration::from_secs(60));
     assert!(report.abandoned.is_empty(), "{report:?}");
-    eventually("closures and values are dropped", || alive.load(SeqCst) == 0);
+    until("closures and values are dropped", || alive.load(SeqCst) == 0);
 }
 
 #[test]
 fn no_wake_is_lost() {
-    let rounds = 3_000 * factor();
+    // `TENURE_WATCH=<seconds>` watches for so long instead.
+    let watch = std::env::var("TENURE_WATCH").ok().and_then(|s| s.parse().ok());
+    let watch = watch.map(Duration::from_secs);
+    let rounds = if watch.is_some() { usize::MAX } else { 3_000 * factor() };
+    let begun = Instant::now();
     let rt = Runtime::builder().workers(2).build().unwrap();
     let mut random = fastrand::Rng::with_seed(seed());
     for round in 0..rounds {
+        if watch.is_some_and(|watch| begun.elapsed() >= watch) {
+            println!("{round} rounds in {:?}, {:?}", begun.elapsed(), rt.stats());
+            break;
+        }
         let jobs: Vec<_> = (0..random.usize(1..4))
             .map(|i| {
                 let inner = rt.clone();

@@ -1,14 +1,15 @@
 //! Futures on the pool.
 
+mod runtime_support;
+
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use tenure::runtime::{AttemptError, JobError, Runtime, SubmitError};
 
-const LONG: Duration = Duration::from_secs(30);
+use runtime_support::{LONG, until};
 
 /// Pending until opened.
 #[derive(Clone, Default)]
@@ -41,14 +42,6 @@ impl Gate {
 
 fn runtime() -> Runtime {
     Runtime::builder().workers(2).build().unwrap()
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let begun = std::time::Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]

@@ -1,32 +1,16 @@
 //! Waiting inside jobs, blocking sections: nothing deadlocks, and the pool keeps its size.
 
+mod runtime_support;
+
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenure::clock::ManualClock;
 use tenure::retry::{Jitter, RetryPolicy};
 use tenure::runtime::{Event, JobError, Runtime, blocking};
 
-/// Long enough that only a hang gets there.
-const LONG: Duration = Duration::from_secs(30);
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "{what}");
-        std::thread::yield_now();
-    }
-}
-
-fn descend(rt: &Runtime, depth: u32) -> Result<u32, JobError> {
-    if depth == 0 {
-        return Ok(0);
-    }
-    let inner = rt.clone();
-    let child = rt.submit(move |_| descend(&inner, depth - 1)).map_err(|_| JobError::Shutdown)?;
-    child.get().map(|n| n + 1)
-}
+use runtime_support::{LONG, descend, until, until_event};
 
 #[test]
 fn a_thousand_parents_wait_for_their_children_on_one_worker() {
@@ -73,7 +57,7 @@ fn a_parent_waits_for_a_childs_retry() {
             child.map_err(|e| e.to_string())?.get().map_err(|e| e.to_string())
         })
         .unwrap();
-    while !matches!(events.next_timeout(LONG).unwrap(), Event::RetryScheduled { .. }) {}
+    until_event(&events, |e| matches!(e, Event::RetryScheduled { .. }));
     clock.advance(Duration::from_secs(9));
     assert_eq!(job.get().unwrap(), 2);
     until("the stand-in leaves", || rt.stats().workers == 1);

@@ -15,6 +15,12 @@ use crate::retry::RetryPolicy;
 /// The most workers a runtime may have.
 const MAX_WORKERS: usize = 1024;
 
+/// What `std` gives a thread that asks for nothing.
+fn usual_stack() -> usize {
+    let asked = std::env::var("RUST_MIN_STACK").ok().and_then(|bytes| bytes.parse().ok());
+    asked.unwrap_or(2 << 20)
+}
+
 type Hook = Arc<dyn Fn(usize) + Send + Sync>;
 type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
@@ -29,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) dead_letters: usize,
     pub(crate) max_stuck_workers: usize,
     pub(crate) thread_name: String,
-    pub(crate) stack_size: Option<usize>,
+    pub(crate) stack_size: usize,
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
 }
@@ -174,7 +180,8 @@ impl Builder {
         self
     }
 
-    /// Bytes of stack for each worker. Defaults to the system's choice.
+    /// Bytes of stack for each worker. Half of it is how deep jobs that wait for jobs are run on top of
+    /// each other. Defaults to what `RUST_MIN_STACK` says, or 2 MiB.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
@@ -230,11 +237,11 @@ impl Builder {
             dead_letters: self.dead_letters,
             max_stuck_workers: self.max_stuck_workers,
             thread_name: self.thread_name,
-            stack_size: self.stack_size,
+            stack_size: self.stack_size.unwrap_or_else(usual_stack),
             on_start: self.on_start,
             on_stop: self.on_stop,
         };
-        let shared = Arc::new(Shared::new(config, self.clock, Subscribers::new(self.on_event)));
+        let shared = Shared::new(config, self.clock, Subscribers::new(self.on_event));
         let weak = Arc::downgrade(&shared);
         let listener: std::sync::Weak<dyn AdvanceListener> = weak;
         shared.clock.on_advance(listener);

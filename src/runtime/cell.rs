@@ -4,7 +4,8 @@
 //!
 //! 1. `state`, `references`: anybody with a reference.
 //! 2. `closure`: attempts between `start` and their exit (`runners` counts them); several at once
-//!    only by shared reference, and only for closures that are `Sync`. Dropped by whoever makes the
+//!    only by shared reference, and only for closures that are `Sync`; others are called once, or
+//!    (`ALONE`) become Ready again only when nobody is inside. Dropped by whoever makes the
 //!    word final with nobody inside, once.
 //! 3. `result`: written by the owner of Completing; after a final word read by the handle, or by
 //!    the ender if the handle was gone.
@@ -54,6 +55,7 @@ pub(crate) struct Header {
 struct Verbs {
     retryable: bool,
     task: bool,
+    alone: bool,
     attempt: unsafe fn(NonNull<Header>, &JobCtx) -> Ran,
     write_error: unsafe fn(NonNull<Header>, JobError),
     /// The last argument points to a place for a `Result<T, JobError>`.
@@ -104,6 +106,8 @@ pub(crate) trait Body: Send + 'static {
     const RETRYABLE: bool;
     /// Whether it is a future.
     const TASK: bool = false;
+    /// Whether no two attempts may be inside it at one time, so that one waits for a late other.
+    const ALONE: bool = false;
     /// Calls it. `None`: it is a task that waits to be woken.
     ///
     /// # Safety
@@ -127,6 +131,43 @@ where
         // SAFETY: the caller is inside (rule 2), so the closure is alive; shared only, and `F: Sync`.
         let f = unsafe { &(*this).0 };
         Some(f(ctx).into_outcome())
+    }
+}
+
+/// `FnMut`: may be retried, but not while a late attempt is still inside.
+pub(crate) struct InTurn<F>(pub(crate) F);
+
+impl<F, R> Body for InTurn<F>
+where
+    F: FnMut(&JobCtx) -> R + Send + 'static,
+    R: IntoOutcome,
+    R::Value: Send + 'static,
+{
+    type Value = R::Value;
+    const RETRYABLE: bool = true;
+    const ALONE: bool = true;
+
+    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<R::Value>> {
+        // SAFETY: the caller is inside (rule 2), and nobody else: a job of this kind becomes Ready
+        // again only with no runner inside (`fire_alone`, `exit_alone`). So exclusive.
+        let f = unsafe { &mut (*this).0 };
+        Some(f(ctx).into_outcome())
+    }
+}
+
+/// A task of the promise room, which was handed to the runtime as its executor.
+pub(crate) struct Handed(pub(crate) Option<crate::executor::Task>);
+
+impl Body for Handed {
+    type Value = ();
+    const RETRYABLE: bool = false;
+
+    unsafe fn call(this: *mut Self, _ctx: &JobCtx) -> Option<Outcome<()>> {
+        // SAFETY: one attempt in its life, as with `Once`.
+        if let Some(task) = unsafe { (*this).0.take() } {
+            task.run();
+        }
+        Some(Outcome::Done(()))
     }
 }
 
@@ -155,6 +196,7 @@ impl<B: Body> Cell<B> {
     const VERBS: Verbs = Verbs {
         retryable: B::RETRYABLE,
         task: B::TASK,
+        alone: B::ALONE,
         attempt: attempt::<B>,
         write_error: write_error::<B>,
         take_result: take_result::<B>,
@@ -348,6 +390,11 @@ impl JobRef {
         self.verbs.retryable
     }
 
+    /// Whether its attempts must not meet.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.verbs.alone
+    }
+
     /// Runs one attempt.
     ///
     /// # Safety
@@ -367,14 +414,24 @@ impl JobRef {
         self.state.publish(State::Dead, leaving)
     }
 
-    /// Does what an ended job's word asks for; the waker comes back, to be woken last.
+    /// Takes the waker that an ended job owes a wake.
     ///
     /// # Safety
-    /// `ended` came from this job's word, in this thread, and this is its only use.
-    pub(crate) unsafe fn clean_up(&self, ended: Ended) -> Option<Waker> {
+    /// `ended` came from this job's word, in this thread; once, and before
+    /// [`drop_rest`](Self::drop_rest).
+    pub(crate) unsafe fn take_waker(&self, ended: &Ended) -> Option<Waker> {
         // SAFETY: asked only if WAITER was in the word that we ended: rule 4.
         let take = || unsafe { self.waiter.with_mut(|w| (*w).take()) };
-        let waker = ended.wake.then(take).flatten();
+        ended.wake.then(take).flatten()
+    }
+
+    /// Drops what an ended job's word says that nobody will use: last of all, since these drops are
+    /// foreign and may never return.
+    ///
+    /// # Safety
+    /// `ended` came from this job's word, once; by the thread that ended it, or one that it handed
+    /// this to.
+    pub(crate) unsafe fn drop_rest(&self, ended: Ended) {
         if ended.drop_result {
             // SAFETY: DETACHED was in it: rule 3.
             unsafe { (self.verbs.drop_result)(self.0) };
@@ -383,7 +440,6 @@ impl JobRef {
             // SAFETY: no runners were in it: rule 2.
             unsafe { (self.verbs.drop_closure)(self.0) };
         }
-        waker
     }
 
     /// Drops the closure after the last late attempt has left.

@@ -29,7 +29,7 @@ use super::cell::JobRef;
 use super::events::Event;
 use super::judge::{Case, Note, Place, evict};
 use super::members::Crew;
-use super::shared::Shared;
+use super::shared::{Errand, Notice, Shared};
 use super::shutdown::Abandoned;
 use super::worker;
 use crate::clock::{Clock, Timestamp};
@@ -268,8 +268,23 @@ impl Driver {
 
     fn take_in(&mut self) {
         let taken: Vec<_> = self.shared.intake.take().collect();
-        for arming in taken.into_iter().rev() {
-            self.wheel.insert(arming.at, (arming.job, arming.epoch));
+        for Notice { job, what } in taken.into_iter().rev() {
+            match what {
+                Errand::Arm { epoch, at } if job.state.waits_for(epoch) => {
+                    let key = self.wheel.insert(at, (job.clone(), epoch));
+                    job.past(|past| past.timer = Some(key));
+                }
+                // Cancelled on its way here, perhaps by somebody who did not know whom to tell: a timer
+                // that finds nothing counts that.
+                Errand::Arm { epoch, .. } => self.todo.push_back(Deed::Fire(job, epoch)),
+                Errand::Forget => {
+                    let key = job.past(|past| past.timer.take());
+                    if let Some((timed, _)) = key.and_then(|key| self.wheel.cancel(key)) {
+                        self.todo.push_back(Deed::Release(timed));
+                    }
+                    self.todo.push_back(Deed::Release(job));
+                }
+            }
         }
     }
 

@@ -8,13 +8,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::task::Wake;
 
-use super::cell::{Handle, contained};
+use super::cell::{Handle, JobRef, contained};
 use super::error::JobError;
 use super::options::JobId;
 use super::state::{Cancel, State};
 use super::{waiting, worker};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Wait, park};
+use crate::timer::crew;
 
 /// A job's result to come. Wait for it with [`get`](Self::get), or `.await` it anywhere.
 ///
@@ -32,6 +33,16 @@ pub struct JobHandle<T> {
 impl<T> JobHandle<T> {
     pub(crate) fn new(handle: Handle<T>) -> Self {
         Self { handle, waiting: false }
+    }
+
+    /// The handle itself, with no waker left in the job.
+    pub(super) fn into_handle(mut self) -> Handle<T> {
+        self.fetch_back();
+        self.handle
+    }
+
+    pub(super) fn job_ref(&self) -> JobRef {
+        self.handle.job().clone()
     }
 
     /// Which job.
@@ -52,29 +63,7 @@ impl<T> JobHandle<T> {
     ///
     /// True if the request came before the job's end was decided.
     pub fn cancel(&self) -> bool {
-        let job = self.handle.job();
-        match job.state.cancel(false) {
-            Cancel::Requested => true,
-            Cancel::TooLate => false,
-            Cancel::Now { from, ended } => {
-                // SAFETY: `ended` is from this job's word, in this thread, used once.
-                let waker = unsafe { job.clean_up(ended) };
-                self.tell_home(from);
-                if let Some(waker) = waker {
-                    contained(move || waker.wake());
-                }
-                true
-            }
-        }
-    }
-
-    /// For a job that somebody counts on: its key is free, its end is counted. All others are
-    /// counted when a worker meets their queue entry.
-    fn tell_home(&self, from: State) {
-        let job = self.handle.job();
-        if let Some(home) = job.options.as_ref().and_then(|o| o.home.upgrade()) {
-            home.cancelled_by_handle(job, from);
-        }
+        cancel(self.handle.job())
     }
 
     /// The result, if the job is over.
@@ -90,8 +79,9 @@ impl<T> JobHandle<T> {
     /// # Blocking
     /// Until the job is over. Inside a job of the same runtime, a job that has not begun yet is run right
     /// here, as long as half of this worker's stack is free; for one that has, or if not, a stand-in
-    /// takes this worker's place in the pool meanwhile. If there can be none, and all workers wait like this, or the job waits in line for the key of the one that
-    /// waits for it, the answer is [`JobError::WouldDeadlock`].
+    /// takes this worker's place in the pool meanwhile. If there can be none, and all workers wait like
+    /// this, or the job waits in line for the key of the one that waits for it, or this is the thread
+    /// that runs the runtime's timers (during a shutdown), the answer is [`JobError::WouldDeadlock`].
     pub fn get(mut self) -> Result<T, JobError> {
         loop {
             if let Some(result) = self.get_within(None) {
@@ -133,6 +123,11 @@ impl<T> JobHandle<T> {
         if !self.leave(alarm.clone().into()) {
             return self.try_get();
         }
+        if timeout.is_none() && crew::is_aboard_at(self.handle.job().home) {
+            // Who waits here is who would have to run its timers, and rescue it.
+            self.fetch_back();
+            return Some(self.try_get().unwrap_or(Err(JobError::WouldDeadlock)));
+        }
         let waited = waiting::while_waiting(self.handle.job(), timeout.is_some(), || {
             alarm.wait(timeout, || self.is_finished());
         });
@@ -156,6 +151,38 @@ impl<T> JobHandle<T> {
     /// Takes a waker back that may be in the job. False: the job is over.
     fn fetch_back(&mut self) -> bool {
         !core::mem::take(&mut self.waiting) || self.handle.retract()
+    }
+}
+
+/// See [`JobHandle::cancel`].
+pub(super) fn cancel(job: &JobRef) -> bool {
+    match job.state.cancel(false) {
+        Cancel::Requested => true,
+        Cancel::TooLate => false,
+        Cancel::Now { from, ended } => {
+            // SAFETY: `ended` is from this job's word, in this thread, used once.
+            let waker = unsafe { job.take_waker(&ended) };
+            tell_home(job, from);
+            if let Some(waker) = waker {
+                contained(move || waker.wake());
+            }
+            // SAFETY: as above.
+            unsafe { job.drop_rest(ended) };
+            true
+        }
+    }
+}
+
+/// For a job that somebody counts on: its key is free, its timer can go, its end is counted. All
+/// others are counted when a worker meets their queue entry.
+fn tell_home(job: &JobRef, from: State) {
+    let home = job.options.as_ref().and_then(|o| o.home.upgrade());
+    let home = match from {
+        State::Scheduled | State::Backoff => home.or_else(|| job.past(|past| past.home.upgrade())),
+        _ => home,
+    };
+    if let Some(home) = home {
+        home.cancelled_by_handle(job, from);
     }
 }
 

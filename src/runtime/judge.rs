@@ -48,7 +48,7 @@ impl Case {
     /// thread for another.
     pub(super) fn judge(self, shared: &Arc<Shared>) -> (Place, Note, bool) {
         let Self { member, place, mut note, job, deadline, timeout, now } = self;
-        let owed = judge(shared, &member, &mut note, job, (deadline, timeout, now));
+        let owed = judge(shared, &member, place, &mut note, job, (deadline, timeout, now));
         (place, note, owed)
     }
 }
@@ -57,6 +57,7 @@ impl Case {
 fn judge(
     shared: &Arc<Shared>,
     member: &Arc<Member>,
+    place: Place,
     note: &mut Note,
     job: JobRef,
     (deadline, timeout, now): (Timestamp, Duration, Timestamp),
@@ -85,7 +86,7 @@ fn judge(
     note.until = Timestamp::NEVER;
     // From here on, what matters first: the pool has a worker, the key is free, the job goes on. The
     // calls of foreign code are the last of each.
-    let replaced = replace(shared, member);
+    let replaced = replace(shared, member, place, note.sitting);
     let failed = (!matches!(lost, Lost::Fenced)).then(|| {
         let cause = AttemptError::TimedOut { after: timeout };
         let serial = job.options.as_ref().and_then(|o| o.serial.as_ref());
@@ -101,7 +102,7 @@ fn judge(
     match (lost, decision) {
         (Lost::Backoff { epoch }, Ok(delay)) => {
             shared.note_retry(&job, delay, None);
-            shared.arm(job, epoch, delay);
+            shared.arm(job, epoch, shared.after(delay));
             if let Some(failed) = failed {
                 shared.tell_failure(failed);
             }
@@ -136,18 +137,28 @@ fn judge(
     replacement.is_err()
 }
 
-/// Takes a stuck worker out and puts another one in its place. `None`: it was out already; `Err`: the
-/// system gave no thread.
-fn replace(shared: &Arc<Shared>, member: &Arc<Member>) -> Option<Result<Option<usize>, ()>> {
+/// Takes a stuck worker out and puts another one in its place. `None`: it was out already, or is back;
+/// `Err`: the system gave no thread.
+fn replace(
+    shared: &Arc<Shared>,
+    member: &Arc<Member>,
+    place: Place,
+    sitting: Sitting,
+) -> Option<Result<Option<usize>, ()>> {
     if member.is_stuck() {
         return None;
     }
     let room = shared.members.stuck() < shared.config.max_stuck_workers;
+    // Before it is retired: from then on it may come back, and puts itself back.
+    shared.held_up.leaves(member.take_out());
     if !shared.members.retire(member, room) {
+        shared.held_up.returns(member.put_back());
         return None;
     }
-    // It may have stood up meanwhile, and sleep: it has to notice.
-    shared.sleepers.notify_all();
+    if shared.members.keep(member, || member.sits(place.1, sitting)) {
+        shared.held_up.returns(member.put_back());
+        return None;
+    }
     shared.counters.replaced_workers.share(1);
     if !room || shared.closing.has_begun() {
         return Some(Ok(None));

@@ -7,7 +7,7 @@ use crossbeam_deque::{Steal, Stealer};
 use crossbeam_utils::CachePadded;
 
 use super::cell::{Header, JobRef};
-use super::seat::Seat;
+use super::seat::{Seat, Sitting};
 use super::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -36,6 +36,20 @@ pub(crate) struct Member {
     nested: Mutex<Vec<Arc<Seat>>>,
     nested_count: AtomicUsize,
     pub(crate) counters: CachePadded<Counters>,
+    /// How often it is held up, and how often it waits, inside each other; OUT: these are not in the
+    /// pool's sums.
+    held: AtomicU32,
+}
+
+const ONE_HELD: u32 = 1;
+const ONE_WAIT: u32 = 1 << 15;
+const OUT: u32 = 1 << 31;
+
+/// So many of a worker's levels are held up, and wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    pub(crate) held: usize,
+    pub(crate) waits: usize,
 }
 
 impl Member {
@@ -49,6 +63,42 @@ impl Member {
             nested: Mutex::new(Vec::new()),
             nested_count: AtomicUsize::new(0),
             counters: CachePadded::new(Counters::new()),
+            held: AtomicU32::new(0),
+        }
+    }
+
+    /// One more level is held up. True: the pool's sums are to be told.
+    #[must_use]
+    pub(crate) fn hold(&self, waits: bool) -> bool {
+        let one = ONE_HELD + if waits { ONE_WAIT } else { 0 };
+        // ORDERING: Relaxed: a number; who is first, we or `take_out`, is the word's own order.
+        self.held.fetch_add(one, Ordering::Relaxed) & OUT == 0
+    }
+
+    /// One less. True: the pool's sums are to be told.
+    #[must_use]
+    pub(crate) fn let_go(&self, waits: bool) -> bool {
+        let one = ONE_HELD + if waits { ONE_WAIT } else { 0 };
+        // ORDERING: Relaxed: as in `hold`.
+        self.held.fetch_sub(one, Ordering::Relaxed) & OUT == 0
+    }
+
+    /// It is retired: what it holds up does not count any more. Says how much that is.
+    pub(crate) fn take_out(&self) -> Levels {
+        // ORDERING: Relaxed: as in `hold`.
+        Self::levels(self.held.fetch_or(OUT, Ordering::Relaxed))
+    }
+
+    /// It is back: what it holds up counts. Says how much that is.
+    pub(crate) fn put_back(&self) -> Levels {
+        // ORDERING: Relaxed: as in `hold`.
+        Self::levels(self.held.fetch_and(!OUT, Ordering::Relaxed))
+    }
+
+    fn levels(held: u32) -> Levels {
+        Levels {
+            held: (held & (ONE_WAIT - 1)) as usize,
+            waits: ((held & !OUT) / ONE_WAIT) as usize,
         }
     }
 
@@ -129,14 +179,26 @@ impl Member {
         }
     }
 
+    /// Whether this sitting is still on the seat at this address.
+    pub(crate) fn sits(&self, seat: usize, sitting: Sitting) -> bool {
+        let mut sits = false;
+        self.each_seat(|at| {
+            if core::ptr::from_ref(at).addr() == seat {
+                sits = at.glance().is_some_and(|(now, _)| now == sitting);
+            }
+        });
+        sits
+    }
+
     fn standing(&self) -> u32 {
         // ORDERING: Relaxed: it says what becomes of the thread, and hands nothing over.
         self.standing.load(Ordering::Relaxed)
     }
 
-    /// Whether its thread should end at the next turn.
+    /// Whether its thread should end at the next turn: somebody has its place. Asked by itself, and if
+    /// true, decided.
     pub(crate) fn must_end(&self) -> bool {
-        self.standing() == REPLACED
+        self.standing() == REPLACED && self.leave(REPLACED, GONE)
     }
 
     fn is_active(&self) -> bool {
@@ -300,13 +362,36 @@ impl Members {
         out
     }
 
-    /// A worker is back from the job it was stuck in. True: it goes on; false: its thread ends.
-    pub(crate) fn come_back(&self, member: &Member) -> bool {
+    /// A worker is back from the job it was stuck in. True: it goes on; false: its thread ends; `None`:
+    /// the driver has seen that it is back.
+    pub(crate) fn come_back(&self, member: &Member) -> Option<bool> {
         if member.leave(MISSED, ACTIVE) {
             // ORDERING: Relaxed: a number; whatever it does is released when it leaves.
             self.active.fetch_add(1, Ordering::Relaxed);
+            // Back at its turn, it is not held up.
+            let _ = member.put_back();
+            return Some(true);
         }
-        !member.must_end()
+        member.must_end().then_some(false)
+    }
+
+    /// A worker was just retired because of a sitting. True: it had come back, and is in the pool as
+    /// before. False: it sits there yet, or has seen that it was out, and acts on that.
+    pub(crate) fn keep(&self, member: &Member, sits: impl FnOnce() -> bool) -> bool {
+        // ORDERING: SeqCst fence: RetireFence, pairs with SleepFence in `Sleepers::sleep`: a worker that
+        // has stood up since we looked sees, before it sleeps, that it is out; or we see that it has
+        // stood up.
+        fence(Ordering::SeqCst);
+        !sits() && self.reinstate(member)
+    }
+
+    fn reinstate(&self, member: &Member) -> bool {
+        let back = member.leave(REPLACED, ACTIVE) || member.leave(MISSED, ACTIVE);
+        if back {
+            // ORDERING: Relaxed: as in `come_back`.
+            self.active.fetch_add(1, Ordering::Relaxed);
+        }
+        back
     }
 
     /// The shutdown does not wait for this one: it waits for the shutdown.
@@ -326,10 +411,10 @@ impl Members {
         shared.add_to(stats);
         for member in lock.1.iter() {
             member.counters.add_to(stats);
-            if member.is_stuck() {
-                stats.stuck_workers += 1;
-            } else {
-                stats.workers += 1;
+            match member.standing() {
+                REPLACED | MISSED => stats.stuck_workers += 1,
+                GONE => {}
+                _ => stats.workers += 1,
             }
         }
         drop(lock);

@@ -45,11 +45,14 @@
 //! |---|---|
 //! | workers | closures, drops of their values and captures, wakers, event listeners |
 //! | the driver, one a runtime | no closures; timers, rescues, the shutdown. When it ends a job: wakers, drops, event listeners |
-//! | whoever cancels or drops a handle | drops of what that leaves without an owner |
+//! | whoever cancels or drops a handle | the job's waker or callback; drops of what that leaves without an owner |
 //!
 //! The driver has a thread of its own, which sleeps until the next deadline, or for ever: an idle
 //! runtime has no wake-ups. If foreign code holds it up, a second thread drives on after 20 to 40 ms; a
 //! third watches that one, and so on for up to 16 that are held up at a time.
+//!
+//! A waker is woken, a callback ([`JobHandle::on_complete`]) called, after the job's key has gone to
+//! the next in line, and before its closure and an unwanted result are dropped.
 //!
 //! # A job's life
 //!
@@ -65,11 +68,22 @@
 //!  all but Completing ── cancel (Leased: ─┴─ only a request, seen by fail and rescue) ──► Cancelled
 //! ```
 //!
-//! One 64-bit word: epoch 32 | attempts that ended 16 | flags | attempts inside the closure 4 | state 4.
+//! One 64-bit word: epoch 32 | attempts that ended 16 | flags 8 | attempts inside the closure 4 | state 4.
+//!
+//! | flag | says | set by | cleared by |
+//! |---|---|---|---|
+//! | CANCEL_REQUESTED | an attempt that fails, or is rescued, ends the job | `cancel` | never |
+//! | BY_SHUTDOWN | that came from a shutdown | `cancel` | never |
+//! | WAITER | a waker is in the waiter slot | the handle's `register` | `retract`, `detach` |
+//! | DETACHED | nobody will take the result | the handle's `detach` | never |
+//! | HEARTBEAT_SEEN | the attempt showed life since the driver looked | `heartbeat` | `start`, `rescue` |
+//! | COUNTED | a cancellation is in the counters | `count_once` | never |
+//! | NOTIFIED | a task was woken while it was polled, or is Ready | `wake` | `start`, `suspend` |
+//! | DUE | its retry's time has come, but a late attempt is inside a `FnMut` | `fire_alone` | the last `exit_alone` |
 //!
 //! | state | who holds the job | who may leave it |
 //! |---|---|---|
-//! | Scheduled, Backoff | the driver's timer | the timer made for this epoch (a job with a key goes from Scheduled to Suspended), cancel |
+//! | Scheduled, Backoff | the driver's timer; Backoff + DUE: the late attempt | the timer made for this epoch (a job with a key goes from Scheduled to Suspended), the late attempt's exit, cancel |
 //! | Ready | a queue entry | the worker that takes it, cancel |
 //! | Suspended | its key's queue, or the wakers of a task | the key's last owner, a waker, cancel |
 //! | Leased | the attempt with this epoch | that attempt, the driver's rescue |
@@ -85,6 +99,8 @@
 //!   one to leave after that. A capture may so outlive [`JobHandle::get`].
 //! - **I5** The result is written by the owner of Completing, and read after the publication.
 //! - **I6** A failed exchange is no mismatch: flags move the word, too.
+//! - **I7** A closure that takes one attempt at a time ([`Runtime::submit_mut`]) is Ready only with
+//!   nobody inside: a timer that finds a late attempt there leaves DUE, and its exit does the rest.
 //!
 //! | edge | Release in | Acquire in | makes visible |
 //! |---|---|---|---|
@@ -93,6 +109,7 @@
 //! | + WAITER | `register` | `publish`, `fail`, `rescue`, `cancel` | the waker |
 //! | − runner | `publish`, `fail`, `exit` | the same, the last one | what all did inside the closure |
 //! | → Cancelled, or asked to be | `cancel` | `settled` | what the canceller did before |
+//! | Backoff + DUE → Ready → Leased | `exit_alone` | `start` | what the late attempt did inside the closure |
 //!
 //! The epoch does not wrap: a job whose epochs, or whose sixteen places inside the closure, are used
 //! up is dead. Attempts saturate at 65,535, which is also the most that are made.
@@ -107,8 +124,33 @@
 //!
 //! The other protocols are told where they live: the event count (`sleep.rs`), the seat that the
 //! driver watches (`seat.rs`), the way into the driver (`intake.rs`), waiting inside jobs
-//! (`waiting.rs`), the list of workers (`members.rs`), the counts (`stats.rs`), tasks (`task.rs`), the end
-//! (`shutdown.rs`).
+//! (`waiting.rs`), the list of workers (`members.rs`), the counts (`stats.rs`), waiting for room
+//! (`room.rs`), tasks (`task.rs`), series (`series.rs`), the end (`shutdown.rs`). One is between two files:
+//!
+//! ```text
+//! worker: Stand, SleepFence, ReadStanding     driver: WriteStanding, RetireFence, ReadSeat
+//! ```
+//!
+//! A worker that comes back while the driver is about to take it out either sees that it is out before
+//! it sleeps, and leaves; or the driver sees that it has stood up, and keeps it. Both can be true: then
+//! the worker's standing has one more exchange, and who makes it decides.
+//!
+//! # What races a shutdown
+//!
+//! | call | before the phase is Closing | after |
+//! |---|---|---|
+//! | `submit`, `submit_many`, `spawn`, `repeat` | taken; the job may still end as [`JobError::Shutdown`] | [`SubmitError::Closed`] gives it back |
+//! | `submit_timeout` that waits for room | | ends with [`SubmitError::Closed`] |
+//! | an attempt that ends with a value | the job has succeeded | the same; it is in the report's `done` |
+//! | an attempt that fails | its retry is armed, and swept | the job ends as `Shutdown`; in `requeued` |
+//! | a timer that fires | its job is queued, and swept | the driver has swept it |
+//! | a rescue | as ever; a retry is swept | as ever, until the end: then what runs is `abandoned` |
+//! | a task's waker | queues it; swept | nothing: the task is over |
+//! | a [`Series`]' next tick | planned, and swept: the series is over | not planned: the series is over |
+//! | `cancel` | as ever | who is first decides what the handle says |
+//! | `get`, `.await`, `on_complete` | wait for the job's end, which comes | the same |
+//! | `shutdown` | begins it | waits for the same end, with the earliest of the deadlines, and gets the same report |
+//! | drop of the last [`Runtime`] | begins it, without a deadline, and does not wait | nothing |
 
 mod builder;
 mod cell;
@@ -122,15 +164,20 @@ mod handle;
 mod intake;
 mod judge;
 mod keys;
+mod leases;
 mod members;
 #[cfg(any(tenure_loom, tenure_shuttle))]
 #[doc(hidden)]
 pub mod model;
 mod options;
 mod outcome;
+mod promised;
+mod room;
 #[expect(clippy::module_inception, reason = "the type of that name lives there")]
 mod runtime;
+mod schedule;
 mod seat;
+mod series;
 mod shared;
 mod shutdown;
 mod sleep;
@@ -151,10 +198,15 @@ pub use error::{
 };
 pub use events::{Event, Events};
 pub use handle::JobHandle;
+pub use leases::JobLeases;
 pub use options::{JobId, JobKey, Priority};
 pub use outcome::{IntoOutcome, Outcome};
 pub use runtime::Runtime;
+#[cfg(feature = "cron")]
+pub use schedule::CronError;
+pub use schedule::{Missed, Schedule};
+pub use series::{Repeated, Series};
 pub use shutdown::{Abandoned, ShutdownReport};
 pub use stats::Stats;
-pub use submit::{Job, OneAttempt, Retried, SubmitManyError};
+pub use submit::{InTurn, Job, OneAttempt, Retried, SubmitManyError};
 pub use waiting::blocking;

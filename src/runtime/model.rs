@@ -9,17 +9,19 @@ mod staff;
 use core::ptr::NonNull;
 use core::time::Duration;
 
-use super::cell::{Body, JobRef, Many, Ran};
+use super::cell::{Body, InTurn, JobRef, Many, Ran};
 use super::ctx::JobCtx;
 use super::error::{AttemptError, DeadLetter, JobError};
 use super::handle::JobHandle;
 use super::intake::{Bell, Intake};
+use super::members::{Member, Members};
 use super::options::{JobId, Priority};
 use super::outcome::Outcome;
+use super::room::Room;
 use super::seat::Seat;
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
-use super::state::{Cancel, Ended, Fired, Lost, Parked, Start, State, StateCell, Then};
+use super::state::{Cancel, Ended, Fired, Left, Lost, Parked, Start, State, StateCell, Then};
 use crate::clock::Timestamp;
 use crate::lease::FencingToken;
 use crate::retry::Stop;
@@ -62,6 +64,17 @@ where
     (Job(job), JobHandle::new(handle))
 }
 
+/// One whose attempts must not meet; it begins Ready, with one entry.
+pub fn job_mut<T, F>(closure: F) -> (Job, JobHandle<T>)
+where
+    T: Send + 'static,
+    F: FnMut(&JobCtx) -> Result<T, &'static str> + Send + 'static,
+{
+    let first = StateCell::new(State::Ready);
+    let (job, handle) = JobRef::new(InTurn(closure), first, 0, 1, Priority::Normal, None);
+    (Job(job), JobHandle::new(handle))
+}
+
 /// What a model's task does when polled: `None` is pending.
 type Polled<T> = Box<dyn Fn() -> Option<T> + Send + Sync>;
 
@@ -91,10 +104,12 @@ pub fn task<T: Send + 'static>(
 impl Job {
     fn finish(&self, ended: Ended) {
         // SAFETY: each caller has it from this job's word, and uses it once.
-        let waker = unsafe { self.0.clean_up(ended) };
+        let waker = unsafe { self.0.take_waker(&ended) };
         if let Some(waker) = waker {
             waker.wake();
         }
+        // SAFETY: as above.
+        unsafe { self.0.drop_rest(ended) };
     }
 
     fn bury(&self, leaving: bool) {
@@ -147,10 +162,7 @@ impl Job {
                     self.finish(ended);
                     return End::Succeeded;
                 }
-                Ran::Fenced => {
-                    self.late();
-                    return End::Nothing;
-                }
+                Ran::Fenced => return self.late(most),
                 Ran::Failed(failure) => failure,
                 Ran::Pending => match self.0.state.suspend(epoch) {
                     Parked::Suspended => return End::Nothing,
@@ -165,10 +177,7 @@ impl Job {
                         self.finish(ended);
                         return End::Cancelled;
                     }
-                    Parked::Fenced => {
-                        self.late();
-                        return End::Nothing;
-                    }
+                    Parked::Fenced => return self.late(most),
                 },
                 Ran::Snoozed(_) | Ran::Cancelled => unreachable!("the closure returns a Result"),
             };
@@ -195,19 +204,26 @@ impl Job {
                     self.finish(ended);
                     return End::Cancelled;
                 }
-                Lost::Fenced => {
-                    self.late();
-                    return End::Nothing;
-                }
+                Lost::Fenced => return self.late(most),
                 Lost::Alive => unreachable!("only a rescue"),
             }
         }
     }
 
-    fn late(&self) {
-        if self.0.state.exit() {
-            // SAFETY: `exit` says so.
-            unsafe { self.0.drop_closure() };
+    fn late(&self, most: u32) -> End {
+        let left = match self.0.is_alone() {
+            true => self.0.state.exit_alone(),
+            false if self.0.state.exit() => Left::Closure,
+            false => Left::Nothing,
+        };
+        match left {
+            Left::Nothing => End::Nothing,
+            Left::Closure => {
+                // SAFETY: the word says so.
+                unsafe { self.0.drop_closure() };
+                End::Nothing
+            }
+            Left::Ready => self.drive(most),
         }
     }
 
@@ -268,9 +284,14 @@ impl Job {
 
     /// As a timer made for this epoch; runs the job if it became Ready.
     pub fn fire(&self, epoch: u32, most: u32) -> End {
-        match self.0.state.fire(epoch, false) {
+        let fired = if self.0.is_alone() {
+            self.0.state.fire_alone(epoch, false)
+        } else {
+            self.0.state.fire(epoch, false)
+        };
+        match fired {
             Fired::Ready => self.drive(most),
-            Fired::InLine | Fired::Stale => End::Nothing,
+            Fired::InLine | Fired::Marked | Fired::Stale => End::Nothing,
         }
     }
 
@@ -469,5 +490,107 @@ impl Phase {
     pub fn wait(&self) -> (usize, usize, usize) {
         let report = self.0.wait(|| None);
         (report.done, report.requeued, report.cancelled)
+    }
+}
+
+/// Places for jobs.
+#[derive(Debug)]
+pub struct Places(Room);
+
+impl Places {
+    pub fn new(capacity: usize) -> Self {
+        Self(Room::new(Some(capacity)))
+    }
+
+    pub fn take(&self) -> bool {
+        self.0.take()
+    }
+
+    /// Waits for as long as it takes, unless given up.
+    pub fn take_when_there_is_one(&self, given_up: impl Fn() -> bool) -> bool {
+        self.0.take_within(Duration::MAX, given_up)
+    }
+
+    pub fn give_back(&self) {
+        self.0.give_back();
+    }
+
+    pub fn tell(&self) {
+        self.0.tell();
+    }
+}
+
+/// One worker, between the pool and its seat.
+#[derive(Debug)]
+pub struct Crewman {
+    members: Members,
+    member: std::sync::Arc<Member>,
+    sleepers: Sleepers,
+}
+
+impl Default for Crewman {
+    fn default() -> Self {
+        let members = Members::new();
+        let stealer = crossbeam_deque::Worker::new_fifo().stealer();
+        let member = std::sync::Arc::new(Member::new(0, stealer));
+        members.join(&member);
+        Self { members, member, sleepers: Sleepers::new() }
+    }
+}
+
+impl Crewman {
+    pub fn sit(&self, job: &Job, epoch: u32) {
+        self.member.seat.sit(&job.0, epoch, Timestamp::from_nanos(1));
+    }
+
+    pub fn stand(&self, job: Job) {
+        if !self.member.seat.stand() {
+            core::mem::forget(job);
+        }
+    }
+
+    /// As the worker with nothing to do, until the end: false if its thread ends before that, because
+    /// somebody has its place.
+    pub fn idle(&self, over: impl Fn() -> bool) -> bool {
+        loop {
+            if self.member.is_stuck() && self.members.come_back(&self.member) == Some(false) {
+                return false;
+            }
+            if over() {
+                return true;
+            }
+            self.sleepers.begin_search();
+            let slept = core::cell::Cell::new(false);
+            self.sleepers.sleep(|| {
+                let stays = over() || self.member.is_stuck();
+                slept.set(!stays);
+                stays
+            });
+            self.sleepers.end_search();
+            // Only the shutdown wakes it here, and the driver was done before that.
+            assert!(!slept.get() || !self.member.is_stuck(), "forgotten in its sleep");
+        }
+    }
+
+    /// As the driver that gives up what sits there, if somebody does. True: the worker is out.
+    pub fn retire(&self) -> bool {
+        let Some((sitting, _)) = self.member.seat.glance() else { return false };
+        let seat = core::ptr::from_ref::<Seat>(&self.member.seat).addr();
+        self.members.retire(&self.member, true)
+            && !self.members.keep(&self.member, || self.member.sits(seat, sitting))
+    }
+
+    /// As the shutdown, which has made `over` true.
+    pub fn wake_all(&self) {
+        self.sleepers.notify_all();
+    }
+
+    pub fn active(&self) -> usize {
+        self.members.active()
+    }
+
+    /// Out of the pool, and its thread does not know.
+    pub fn is_stuck(&self) -> bool {
+        self.member.is_stuck()
     }
 }

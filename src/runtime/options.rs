@@ -11,6 +11,7 @@ use super::keys::Serial;
 use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::retry::RetryPolicy;
+use crate::timer::TimerKey;
 
 /// Which job, within one runtime. Unique, not dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +151,10 @@ pub(crate) struct Past {
     pub(crate) delay: Duration,
     /// When the first attempt began.
     pub(crate) began: Option<Timestamp>,
+    /// Where the job lives, once it has had a timer.
+    pub(crate) home: Weak<Shared>,
+    /// Its latest timer in the driver's wheel. Driver only.
+    pub(crate) timer: Option<TimerKey>,
 }
 
 /// Of the attempts of one job, how many of the first and how many of the last are kept.

@@ -6,19 +6,22 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::builder::Builder;
+use super::cell::Handed;
 use super::ctx::JobCtx;
 use super::error::{ConfigError, DeadLetter, SubmitError};
 use super::events::Events;
 use super::handle::JobHandle;
-use super::options::JobKey;
+use super::leases::JobLeases;
 use super::outcome::IntoOutcome;
+use super::schedule::Schedule;
+use super::series::Repeated;
 use super::shared::Shared;
 use super::shutdown::ShutdownReport;
 use super::stats::Stats;
-use super::submit::{self, Job, OneAttempt, Retried, SubmitManyError};
+use super::submit::{self, InTurn, Job, OneAttempt, Patience, Retried, SubmitManyError};
 use super::task;
 use crate::clock::{Clock, Timestamp};
-use crate::lease::LeaseTable;
+use crate::executor::{Executor, Task};
 
 /// How many events a subscription holds if nothing else is said.
 const EVENTS: usize = 1024;
@@ -114,10 +117,47 @@ impl Runtime {
         self.job_once(job).submit()
     }
 
+    /// Runs a job that may be tried again, but never while a late attempt of it is still running: so it
+    /// may change what it has captured (`FnMut`). If an attempt is given up and never comes back, there
+    /// is no further one until it does. One that panics leaves its captures as they are.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tenure::Runtime::builder().workers(1).build()?;
+    /// let mut tries = Vec::new();
+    /// let job = runtime.submit_mut(move |ctx| {
+    ///     tries.push(ctx.attempt());
+    ///     if tries.len() < 3 { Err("not yet") } else { Ok(std::mem::take(&mut tries)) }
+    /// })?;
+    /// assert_eq!(job.get()?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_mut<F, R>(&self, job: F) -> Result<JobHandle<R::Value>, SubmitError<F>>
+    where
+        F: FnMut(&JobCtx) -> R + Send + 'static,
+        R: IntoOutcome,
+        R::Value: Send + 'static,
+    {
+        self.job_mut(job).submit()
+    }
+
     /// A job to say more about (key, name, retries, priority, …) before it is submitted.
     pub fn job<F, R>(&self, job: F) -> Job<'_, F, Retried>
     where
         F: Fn(&JobCtx) -> R + Send + Sync + 'static,
+    {
+        Job::new(self.shared(), job)
+    }
+
+    /// The same for a job whose attempts change what it has captured: see
+    /// [`submit_mut`](Self::submit_mut).
+    pub fn job_mut<F, R>(&self, job: F) -> Job<'_, F, InTurn>
+    where
+        F: FnMut(&JobCtx) -> R + Send + 'static,
     {
         Job::new(self.shared(), job)
     }
@@ -128,6 +168,35 @@ impl Runtime {
         F: FnOnce(&JobCtx) -> R + Send + 'static,
     {
         Job::new(self.shared(), job)
+    }
+
+    /// Runs a job again and again, as a [`Schedule`] says: periodically, or (with the feature `cron`) by a
+    /// cron line. Two of its runs never overlap.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tenure::clock::ManualClock;
+    /// use tenure::runtime::{Runtime, Schedule};
+    ///
+    /// let clock = ManualClock::new();
+    /// let runtime = Runtime::builder().workers(1).clock(clock.clone()).build()?;
+    /// let (send, ran) = std::sync::mpsc::channel();
+    /// let series = runtime
+    ///     .repeat(Schedule::every(Duration::from_secs(60)), move |_| send.send(()))
+    ///     .name("tidy up")
+    ///     .start()?;
+    /// clock.advance(Duration::from_secs(60));
+    /// ran.recv()?;
+    /// series.cancel();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn repeat<F, R>(&self, schedule: Schedule, job: F) -> Repeated<'_, F>
+    where
+        F: Fn(&JobCtx) -> R + Send + Sync + 'static,
+    {
+        Repeated::new(self.shared(), schedule, job)
     }
 
     /// Runs a future on the workers. Each poll is watched like an attempt; there are no retries, and
@@ -185,8 +254,8 @@ impl Runtime {
     /// The leases that running attempts hold on their jobs' keys: to list, peek and subscribe to.
     /// Revoking one fences its attempt at resources that check tokens; the job goes on.
     #[must_use]
-    pub fn leases(&self) -> &LeaseTable<JobKey, (), Arc<dyn Clock>> {
-        &self.shared().keys.leases
+    pub fn leases(&self) -> JobLeases<'_> {
+        JobLeases::new(&self.shared().keys.leases)
     }
 
     /// What was done so far.
@@ -235,13 +304,29 @@ impl Runtime {
     ///
     /// May be called from anywhere, several times, also at once: the earliest deadline counts, and
     /// all callers get the same report. From inside a job of the same runtime it does not wait for
-    /// that job, which finishes as it would. From a listener, a waker or a drop that the driver's
-    /// thread runs it does not wait at all: the driver is who ends things; it says how far it has come.
+    /// that job, which finishes as it would. From a waker or a drop that the end itself meets it does not
+    /// wait at all, and says how far it has come.
     ///
     /// # Blocking
     /// For at most `timeout`; a second more if somebody's waker or drop holds up the driver.
     pub fn shutdown(&self, timeout: Duration) -> ShutdownReport {
         self.shared().shut_down(timeout)
+    }
+}
+
+/// The workers run the tasks, as jobs with one attempt: they are watched like others, and answered
+/// through whatever hangs on them. Given back if the runtime shuts down or is full; one that is taken
+/// and then ended by a shutdown is rejected.
+impl Executor for Runtime {
+    fn execute(&self, task: Task) -> Result<(), Task> {
+        let job = Job::<Task, OneAttempt>::new(self.shared(), task);
+        match job.hand_in(|task| Handed(Some(task)), Patience::None) {
+            Ok(handle) => {
+                drop(handle);
+                Ok(())
+            }
+            Err(refused) => Err(refused.into_inner()),
+        }
     }
 }
 

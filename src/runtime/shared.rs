@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
@@ -13,14 +13,15 @@ use super::cell::{JobRef, contained};
 use super::drain::Drainers;
 use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError};
 use super::events::{Event, Subscribers};
-use super::gates::{Numbers, Pause, Places};
+use super::gates::{Numbers, Pause};
 use super::intake::{Bell, Intake};
 use super::keys::Keys;
 use super::members::{Member, Members};
 use super::options::{JobId, Priority};
+use super::room::Room;
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
-use super::state::{Cancel, Ended, Fired, State, Word};
+use super::state::{Cancel, Ended, Fired, Left, State, Word};
 use super::stats::{Count, Counters, Stats};
 use super::task::Tasks;
 use super::waiting::HeldUp;
@@ -28,12 +29,20 @@ use super::worker;
 use crate::clock::{AdvanceListener, Clock, Timestamp};
 use crate::retry::{Decision, Stop};
 
-/// A timer on its way to the driver: at `at`, fire the job's `epoch`.
+/// Something on its way to the driver.
 #[derive(Debug)]
-pub(crate) struct Arming {
+pub(crate) struct Notice {
     pub(crate) job: JobRef,
-    pub(crate) epoch: u32,
-    pub(crate) at: Timestamp,
+    pub(crate) what: Errand,
+}
+
+/// What the driver is to do.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// At `at`, fire the job's `epoch`.
+    Arm { epoch: u32, at: Timestamp },
+    /// The job was cancelled: let go of its timer.
+    Forget,
 }
 
 /// An attempt that came to nothing, and that nobody was told of.
@@ -53,13 +62,15 @@ pub(crate) struct Dead {
 /// See the [file's docs](self).
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// For those who are to find the runtime if it still lives.
+    me: Weak<Self>,
     pub(crate) clock: Arc<dyn Clock>,
     injectors: [CachePadded<Injector<JobRef>>; 3],
     pub(crate) sleepers: CachePadded<Sleepers>,
     pub(crate) closing: Closing,
     paused: Pause,
     pub(crate) members: Members,
-    pub(crate) intake: Intake<Arming>,
+    pub(crate) intake: Intake<Notice>,
     pub(crate) bell: CachePadded<Bell>,
     pub(crate) drainers: Drainers,
     pub(crate) tasks: Tasks,
@@ -71,14 +82,18 @@ pub(crate) struct Shared {
     letters: Mutex<VecDeque<Arc<DeadLetter>>>,
     /// The number of the job taken in last.
     ids: Numbers,
-    /// Jobs taken in and not yet known to be over.
-    places: Places,
+    pub(crate) room: CachePadded<Room>,
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, clock: Arc<dyn Clock>, subscribers: Subscribers) -> Self {
-        Self {
-            places: Places::new(config.capacity),
+    pub(crate) fn new(
+        config: Config,
+        clock: Arc<dyn Clock>,
+        subscribers: Subscribers,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            room: CachePadded::new(Room::new(config.capacity)),
             config,
             injectors: std::array::from_fn(|_| CachePadded::new(Injector::new())),
             sleepers: CachePadded::new(Sleepers::new()),
@@ -96,7 +111,12 @@ impl Shared {
             letters: Mutex::new(VecDeque::new()),
             ids: Numbers::new(),
             clock,
-        }
+        })
+    }
+
+    /// For those who are to find the runtime if it still lives.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
     }
 
     // --- queues ---------------------------------------------------------------------------------
@@ -165,13 +185,17 @@ impl Shared {
 
     // --- time -----------------------------------------------------------------------------------
 
-    /// Has the driver fire `epoch` after `delay`. The job is in Backoff or Scheduled.
-    pub(crate) fn arm(&self, job: JobRef, epoch: u32, delay: Duration) {
-        if delay.is_zero() {
-            return self.fire(job, epoch);
-        }
-        let at = self.clock.now().saturating_add(delay);
-        self.intake.push(Arming { job, epoch, at });
+    /// The moment after `delay`; `None` is now.
+    pub(crate) fn after(&self, delay: Duration) -> Option<Timestamp> {
+        (!delay.is_zero()).then(|| self.clock.now().saturating_add(delay))
+    }
+
+    /// Has the driver fire `epoch` at `at`. The job is in Backoff or Scheduled.
+    pub(crate) fn arm(&self, job: JobRef, epoch: u32, at: Option<Timestamp>) {
+        let Some(at) = at else { return self.fire(job, epoch) };
+        // Whoever cancels it from here on tells us, and the driver lets go of it.
+        job.past(|past| past.home = self.weak());
+        self.intake.push(Notice { job, what: Errand::Arm { epoch, at } });
         // The fence in there also orders the push before the look at the phase.
         self.bell.ring_for(at);
         if self.closing.has_begun() {
@@ -182,9 +206,16 @@ impl Shared {
     /// A timer is due.
     pub(crate) fn fire(&self, job: JobRef, epoch: u32) {
         let serial = job.options.as_ref().and_then(|o| o.serial.as_ref());
-        match job.state.fire(epoch, serial.is_some()) {
+        let fired = if job.is_alone() {
+            job.state.fire_alone(epoch, serial.is_some())
+        } else {
+            job.state.fire(epoch, serial.is_some())
+        };
+        match fired {
             Fired::Ready => self.push(job),
             Fired::InLine => self.take_in(job),
+            // The late attempt that is inside has a reference, and pushes it.
+            Fired::Marked => {}
             Fired::Stale => self.stale(&job, None),
         }
     }
@@ -274,7 +305,7 @@ impl Shared {
     ) {
         self.note_retry(&job, delay, member);
         let id = JobId(job.id);
-        self.arm(job, epoch, delay);
+        self.arm(job, epoch, self.after(delay));
         self.tell_retry(id, next, delay);
     }
 
@@ -368,7 +399,7 @@ impl Shared {
         self.closing.swept(word);
         self.subscribers
             .tell(|| Event::JobCancelled { job: JobId(job.id), by_shutdown: word.by_shutdown() });
-        self.one_less();
+        self.room.give_back();
         self.drainers.job_ended();
     }
 
@@ -379,37 +410,51 @@ impl Shared {
         }
     }
 
-    /// The job's word is final: clean up, let the next one have the key, wake who waits.
+    /// The job's word is final: let the next one have the key, wake who waits, clean up.
     pub(crate) fn finish(&self, job: &JobRef, ended: Ended, cancelled: bool) {
         if !cancelled {
-            self.one_less();
+            self.room.give_back();
             self.closing.done();
             self.drainers.job_ended();
         }
         self.tasks.remove(job);
-        // SAFETY: `ended` is from this job's word, in this thread, used once.
-        let waker = unsafe { job.clean_up(ended) };
+        self.pass_key_on(job);
+        self.clear_up(job, ended);
+    }
+
+    /// Wakes who waits for an ended job, then drops what nobody will use.
+    fn clear_up(&self, job: &JobRef, ended: Ended) {
+        // SAFETY: `ended` is from this job's word, in this thread, and used once.
+        if let Some(waker) = unsafe { job.take_waker(&ended) } {
+            self.contained("waker", move || waker.wake());
+        }
+        // SAFETY: as above. Contained in there.
+        unsafe { job.drop_rest(ended) };
+    }
+
+    /// The owner of a key is at its end.
+    fn pass_key_on(&self, job: &JobRef) {
         if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
             && let Some(next) = self.keys.release(&serial.key)
         {
             self.push(next);
-        }
-        if let Some(waker) = waker {
-            self.contained("waker", move || waker.wake());
         }
     }
 
-    /// A handle made the job's word Cancelled, out of this state, and has cleaned up.
+    /// A handle made the job's word Cancelled, out of this state.
     pub(crate) fn cancelled_by_handle(&self, job: &JobRef, from: State) {
         self.count_cancelled(job, None);
         self.tasks.remove(job);
-        if !from.has_its_key() {
-            return;
+        if matches!(from, State::Scheduled | State::Backoff) {
+            // Its timer may be far away, and keeps it.
+            self.intake.push(Notice { job: job.clone(), what: Errand::Forget });
+            self.bell.ring();
+            if self.closing.sees_begun() {
+                self.sweep_intake();
+            }
         }
-        if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
-            && let Some(next) = self.keys.release(&serial.key)
-        {
-            self.push(next);
+        if from.has_its_key() {
+            self.pass_key_on(job);
         }
     }
 
@@ -417,9 +462,16 @@ impl Shared {
     pub(crate) fn late(&self, job: &JobRef, attempt: u32, member: &Member) {
         member.counters.fenced.own();
         self.subscribers.tell(|| Event::LateAttempt { job: JobId(job.id), attempt });
-        if job.state.exit() {
-            // SAFETY: `exit` says so.
-            unsafe { job.drop_closure() };
+        let left = match job.is_alone() {
+            true => job.state.exit_alone(),
+            false if job.state.exit() => Left::Closure,
+            false => Left::Nothing,
+        };
+        match left {
+            Left::Nothing => {}
+            // SAFETY: the word says so.
+            Left::Closure => unsafe { job.drop_closure() },
+            Left::Ready => self.push(job.clone()),
         }
     }
 
@@ -466,8 +518,8 @@ impl Shared {
     /// Cancels every timer on its way to the driver.
     #[cold]
     pub(crate) fn sweep_intake(&self) {
-        for arming in self.intake.take() {
-            self.cancel_by_shutdown(&arming.job);
+        for note in self.intake.take() {
+            self.cancel_by_shutdown(&note.job);
         }
     }
 
@@ -475,14 +527,11 @@ impl Shared {
         match job.state.cancel(true) {
             Cancel::Now { from, ended } => {
                 self.count_cancelled(job, None);
-                if !from.has_its_key() {
-                    // SAFETY: `ended` is from this job's word, in this thread, used once.
-                    if let Some(waker) = unsafe { job.clean_up(ended) } {
-                        self.contained("waker", move || waker.wake());
-                    }
-                } else {
-                    self.finish(job, ended, true);
+                self.tasks.remove(job);
+                if from.has_its_key() {
+                    self.pass_key_on(job);
                 }
+                self.clear_up(job, ended);
             }
             // An entry left over: its job runs, or is over.
             Cancel::Requested | Cancel::TooLate => self.stale(job, None),
@@ -506,16 +555,6 @@ impl Shared {
 
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.next()
-    }
-
-    /// Takes a place for one more job. False: there is none.
-    #[must_use]
-    pub(crate) fn one_more(&self) -> bool {
-        self.places.take()
-    }
-
-    pub(crate) fn one_less(&self) {
-        self.places.give_back();
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -210,6 +210,7 @@ impl Shared {
             self.subscribers.tell(|| Event::ShutdownBegan);
         }
         self.sleepers.notify_all();
+        self.room.tell();
         self.bell.ring();
     }
 

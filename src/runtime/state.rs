@@ -8,7 +8,7 @@ mod word;
 use core::fmt;
 
 use word::{
-    BY_SHUTDOWN, CANCEL_REQUESTED, COUNTED, DETACHED, HEARTBEAT_SEEN, MAX_RUNNERS, NOTIFIED,
+    BY_SHUTDOWN, CANCEL_REQUESTED, COUNTED, DETACHED, DUE, HEARTBEAT_SEEN, MAX_RUNNERS, NOTIFIED,
     ONE_RUNNER, WAITER,
 };
 pub(crate) use word::{Ended, State, Word};
@@ -88,8 +88,22 @@ pub(crate) enum Fired {
     Ready,
     /// Suspended now: ask for its key.
     InLine,
+    /// Marked as due: it becomes Ready when the late attempt that is inside leaves.
+    Marked,
     /// It was made for an epoch that is over.
     Stale,
+}
+
+/// What a fenced attempt leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Left {
+    /// Nothing to do.
+    Nothing,
+    /// The job is over and nobody else is inside: drop the closure.
+    Closure,
+    /// The job waited for this one to leave, and is Ready: push an entry.
+    Ready,
 }
 
 /// What became of a request to cancel.
@@ -322,6 +336,16 @@ impl StateCell {
         }
     }
 
+    /// The same for a job whose attempts must not meet: while a late one is inside, it is only marked.
+    pub(crate) fn fire_alone(&self, epoch: u32, keyed: bool) -> Fired {
+        // ORDERING: Relaxed: as in `fire`; with nobody inside, the last `exit_alone` is part of the
+        // release sequence that the next `start` acquires.
+        let moved = self.update(Ordering::Relaxed, |w| {
+            (w.is(State::Backoff, epoch) && w.runners() > 0).then_some(w.with(DUE))
+        });
+        if moved.is_ok() { Fired::Marked } else { self.fire(epoch, keyed) }
+    }
+
     /// What it waited for has come. True: Ready now, push an entry.
     #[must_use]
     pub(crate) fn resume(&self) -> bool {
@@ -342,6 +366,25 @@ impl StateCell {
         before.state().is_final() && before.runners() == 1
     }
 
+    /// The same for a job whose attempts must not meet.
+    pub(crate) fn exit_alone(&self) -> Left {
+        // ORDERING: AcqRel: as in `exit`; Release also hands what this attempt did inside the closure
+        // to the next `start`.
+        let moved = self.update(Ordering::AcqRel, |w| {
+            Some(if w.state() == State::Backoff && w.has(DUE) && w.runners() == 1 {
+                w.to(State::Ready).without(DUE).runner_out()
+            } else {
+                w.runner_out()
+            })
+        });
+        match moved {
+            // Ready with somebody inside there is none of this kind, so we made it that.
+            Ok(w) if w.state() == State::Ready => Left::Ready,
+            Ok(w) if w.state().is_final() && w.runners() == 0 => Left::Closure,
+            Ok(_) | Err(_) => Left::Nothing,
+        }
+    }
+
     /// The attempt `epoch` shows life. False: it is not the current one.
     #[must_use]
     pub(crate) fn heartbeat(&self, epoch: u32) -> bool {
@@ -357,6 +400,12 @@ impl StateCell {
         // ORDERING: Relaxed: true may be old news by the time the caller acts, whatever the
         // ordering; resources check the token instead.
         Word(self.0.load(Ordering::Relaxed)).is(State::Leased, epoch)
+    }
+
+    /// Whether a timer made for `epoch` would find the job waiting for it.
+    pub(crate) fn waits_for(&self, epoch: u32) -> bool {
+        let word = self.peek();
+        word.is(State::Backoff, epoch) || word.is(State::Scheduled, epoch)
     }
 
     /// Somebody wants the job to end.
@@ -552,6 +601,29 @@ mod tests {
         assert_eq!(word.suspend(1), Parked::Suspended);
         assert!(matches!(word.cancel(false), Cancel::Now { from: State::Suspended, .. }));
         assert!(!word.wake());
+    }
+
+    #[test]
+    fn attempts_that_must_not_meet_wait_for_the_late_one() {
+        let word = StateCell::new(State::Ready);
+        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
+        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
+        assert_eq!(word.fire_alone(1, false), Fired::Stale);
+        assert_eq!(word.fire_alone(2, false), Fired::Marked);
+        assert!(matches!(word.start(false), Start::Stale(_)));
+        assert_eq!(word.exit_alone(), Left::Ready);
+        assert_eq!(word.start(false), Start::Run { epoch: 3, attempt: 2 });
+        // The late one leaves before the time has come.
+        assert_eq!(word.rescue(3, Then::Retry, false), Lost::Backoff { epoch: 4 });
+        assert_eq!(word.exit_alone(), Left::Nothing);
+        assert_eq!(word.fire_alone(4, true), Fired::Ready);
+        assert_eq!(word.start(false), Start::Run { epoch: 5, attempt: 3 });
+        // Cancelled while it waits for the late one, which then has the closure to drop.
+        assert_eq!(word.rescue(5, Then::Retry, false), Lost::Backoff { epoch: 6 });
+        assert_eq!(word.fire_alone(6, false), Fired::Marked);
+        let Cancel::Now { ended, .. } = word.cancel(false) else { panic!() };
+        assert!(!ended.drop_closure);
+        assert_eq!(word.exit_alone(), Left::Closure);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::cell::{Body, JobRef, Many, Once};
+use super::cell::{self, Body, JobRef, Many, Once};
 use super::ctx::JobCtx;
 use super::error::SubmitError;
 use super::handle::JobHandle;
@@ -14,16 +14,33 @@ use super::options::{JobKey, Options, Priority};
 use super::outcome::IntoOutcome;
 use super::shared::Shared;
 use super::state::{State, StateCell};
+use super::waiting::blocking;
 use crate::clock::{Clock, Timestamp};
 use crate::retry::RetryPolicy;
+use crate::timer::crew;
 
 /// Marks a [`Job`] that may be tried again.
 #[derive(Debug)]
 pub enum Retried {}
 
+/// Marks a [`Job`] that may be tried again, but not while a late attempt of it is still running.
+#[derive(Debug)]
+pub enum InTurn {}
+
 /// Marks a [`Job`] that has one attempt.
 #[derive(Debug)]
 pub enum OneAttempt {}
+
+/// What to do when there is no room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// Say so.
+    None,
+    /// Wait so long.
+    For(Duration),
+    /// It has a place already, in a manner of speaking.
+    Promised,
+}
 
 /// A job and what is to be said about it, not yet handed in. From
 /// [`Runtime::job`](super::Runtime::job).
@@ -106,19 +123,28 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         self
     }
 
-    fn hand_in<B: Body>(
+    pub(crate) fn hand_in<B: Body>(
         self,
         body: impl FnOnce(F) -> B,
+        patience: Patience,
     ) -> Result<JobHandle<B::Value>, SubmitError<F>> {
         let Self { shared, closure, priority, delay, mut options, special, .. } = self;
         if shared.closing.has_begun() {
             return Err(SubmitError::Closed(closure));
         }
-        if !shared.one_more() {
-            return Err(SubmitError::Full(closure));
+        let room = match patience {
+            Patience::None => shared.room.take(),
+            Patience::For(timeout) => shared.wait_for_room(timeout),
+            Patience::Promised => {
+                shared.room.take_anyway();
+                true
+            }
+        };
+        if !room {
+            return Err(shared.refusal(closure));
         }
         let options = special.then(|| {
-            options.home = Arc::downgrade(shared);
+            options.home = shared.weak();
             Box::new(options)
         });
         let keyed = options.as_ref().is_some_and(|o| o.serial.is_some());
@@ -138,7 +164,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         if delay.is_zero() {
             shared.take_in(job);
         } else {
-            shared.arm(job, 0, delay);
+            shared.arm(job, 0, shared.after(delay));
         }
         Ok(JobHandle::new(handle))
     }
@@ -162,7 +188,63 @@ impl<F> Job<'_, F, Retried> {
         R: IntoOutcome,
         R::Value: Send + 'static,
     {
-        self.hand_in(Many)
+        self.hand_in(Many, Patience::None)
+    }
+
+    /// Hands it in; if the runtime is full, waits for room first.
+    ///
+    /// # Errors
+    /// [`SubmitError`] gives the closure back: the runtime shuts down, or was full for all of `timeout`
+    /// (real time).
+    ///
+    /// # Blocking
+    /// For at most `timeout`. Inside a job a stand-in takes this worker's place meanwhile.
+    pub fn submit_timeout<R>(self, timeout: Duration) -> Result<JobHandle<R::Value>, SubmitError<F>>
+    where
+        F: Fn(&JobCtx) -> R + Send + Sync + 'static,
+        R: IntoOutcome,
+        R::Value: Send + 'static,
+    {
+        self.hand_in(Many, Patience::For(timeout))
+    }
+}
+
+impl<F> Job<'_, F, InTurn> {
+    /// When and how often it is tried again. Defaults to the runtime's.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.options.retry = Some(policy);
+        self.special = true;
+        self
+    }
+
+    /// Hands it in.
+    ///
+    /// # Errors
+    /// [`SubmitError`] gives the closure back: the runtime shuts down, or is full.
+    pub fn submit<R>(self) -> Result<JobHandle<R::Value>, SubmitError<F>>
+    where
+        F: FnMut(&JobCtx) -> R + Send + 'static,
+        R: IntoOutcome,
+        R::Value: Send + 'static,
+    {
+        self.hand_in(cell::InTurn, Patience::None)
+    }
+
+    /// Hands it in; if the runtime is full, waits for room first.
+    ///
+    /// # Errors
+    /// [`SubmitError`] gives the closure back: the runtime shuts down, or was full for all of `timeout`
+    /// (real time).
+    ///
+    /// # Blocking
+    /// For at most `timeout`. Inside a job a stand-in takes this worker's place meanwhile.
+    pub fn submit_timeout<R>(self, timeout: Duration) -> Result<JobHandle<R::Value>, SubmitError<F>>
+    where
+        F: FnMut(&JobCtx) -> R + Send + 'static,
+        R: IntoOutcome,
+        R::Value: Send + 'static,
+    {
+        self.hand_in(cell::InTurn, Patience::For(timeout))
     }
 }
 
@@ -177,7 +259,24 @@ impl<F> Job<'_, F, OneAttempt> {
         R: IntoOutcome,
         R::Value: Send + 'static,
     {
-        self.hand_in(|closure| Once(Some(closure)))
+        self.hand_in(|closure| Once(Some(closure)), Patience::None)
+    }
+
+    /// Hands it in; if the runtime is full, waits for room first.
+    ///
+    /// # Errors
+    /// [`SubmitError`] gives the closure back: the runtime shuts down, or was full for all of `timeout`
+    /// (real time).
+    ///
+    /// # Blocking
+    /// For at most `timeout`. Inside a job a stand-in takes this worker's place meanwhile.
+    pub fn submit_timeout<R>(self, timeout: Duration) -> Result<JobHandle<R::Value>, SubmitError<F>>
+    where
+        F: FnOnce(&JobCtx) -> R + Send + 'static,
+        R: IntoOutcome,
+        R::Value: Send + 'static,
+    {
+        self.hand_in(|closure| Once(Some(closure)), Patience::For(timeout))
     }
 }
 
@@ -224,7 +323,7 @@ where
             reason = Some(SubmitError::Closed(()));
             break;
         }
-        if !shared.one_more() {
+        if !shared.room.take() {
             reason = Some(SubmitError::Full(()));
             break;
         }
@@ -257,6 +356,18 @@ impl<F, Kind> fmt::Debug for Job<'_, F, Kind> {
 }
 
 impl Shared {
+    /// Waits for a place. Not on the driver's thread, which is who makes some.
+    fn wait_for_room(&self, timeout: Duration) -> bool {
+        if crew::is_aboard(self) {
+            return self.room.take();
+        }
+        blocking(|| self.room.take_within(timeout, || self.closing.has_begun()))
+    }
+
+    fn refusal<F>(&self, job: F) -> SubmitError<F> {
+        if self.closing.has_begun() { SubmitError::Closed(job) } else { SubmitError::Full(job) }
+    }
+
     /// A new job: Ready, or Suspended if it has a key.
     pub(crate) fn take_in(&self, job: JobRef) {
         let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) else {

@@ -153,10 +153,10 @@ where
     if shared.closing.has_begun() {
         return Err(SubmitError::Closed(future));
     }
-    if !shared.one_more() {
+    if !shared.room.take() {
         return Err(SubmitError::Full(future));
     }
-    let options = Options { home: Arc::downgrade(shared), ..Options::default() };
+    let options = Options { home: shared.weak(), ..Options::default() };
     let (job, handle) = JobRef::new(
         Task(future),
         StateCell::new(State::Ready),

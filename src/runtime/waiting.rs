@@ -12,17 +12,24 @@
 //!
 //! | word | counts | read by |
 //! |---|---|---|
-//! | blocked | workers that wait or are in a blocking section | stand-ins, when they are idle |
+//! | blocked | levels (one on top of the other, on one worker) that wait or are in a blocking section | stand-ins, when they are idle |
 //! | waiting | of those, the ones that wait for jobs | who is about to be the last one |
+//! | `Member::held` | the same for one worker, and whether it is in the sums: not once it is retired | that worker, the driver |
 
 use std::sync::Arc;
 
 use super::cell::JobRef;
 use super::error::JobError;
+use super::members::{Levels, Member};
 use super::shared::Shared;
 use super::state::State;
 use super::worker::{self, Local};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
+
+/// A sum that may be below zero for a moment.
+fn at_least_none(sum: usize) -> usize {
+    if sum > usize::MAX / 2 { 0 } else { sum }
+}
 
 /// How many workers are held up. See the [file's docs](self).
 #[derive(Debug)]
@@ -39,24 +46,39 @@ impl HeldUp {
     pub(crate) fn blocked(&self) -> usize {
         // ORDERING: Relaxed: a number to size the pool by; who is wrong by one corrects it at the next
         // look.
-        self.blocked.load(Ordering::Relaxed)
+        at_least_none(self.blocked.load(Ordering::Relaxed))
+    }
+
+    /// A worker is retired with so much on its stack. The sums may be below zero for a moment, while it
+    /// is about to add to them.
+    pub(crate) fn leaves(&self, levels: Levels) {
+        // ORDERING: Relaxed: see `blocked`.
+        self.blocked.fetch_sub(levels.held, Ordering::Relaxed);
+        self.waiting.fetch_sub(levels.waits, Ordering::Relaxed);
+    }
+
+    /// It turns out to be back.
+    pub(crate) fn returns(&self, levels: Levels) {
+        // ORDERING: Relaxed: see `blocked`.
+        self.blocked.fetch_add(levels.held, Ordering::Relaxed);
+        self.waiting.fetch_add(levels.waits, Ordering::Relaxed);
     }
 
     /// One more. How many are held up now, and how many wait for jobs with this one (0: it does not).
     pub(crate) fn one_more(&self, waits: bool) -> (usize, usize) {
         // ORDERING: Relaxed: see `blocked`.
-        let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1;
+        let blocked = self.blocked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let waiting = if waits {
             // ORDERING: Relaxed: of those who come together, the last one in the counter's own order
             // sees all others.
-            self.waiting.fetch_add(1, Ordering::Relaxed) + 1
+            self.waiting.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
         } else {
             0
         };
         // ORDERING: SeqCst fence: pairs with the one in `Members::step_down`: a stand-in that leaves
         // sees that we block, or we see that it is gone.
         fence(Ordering::SeqCst);
-        (blocked, waiting)
+        (at_least_none(blocked), at_least_none(waiting))
     }
 
     /// One less. How many are held up now.
@@ -67,18 +89,22 @@ impl HeldUp {
         }
         // ORDERING: Relaxed: see `blocked`. That a stand-in which goes to sleep sees it is the business
         // of the fences of `Sleepers`.
-        self.blocked.fetch_sub(1, Ordering::Relaxed) - 1
+        at_least_none(self.blocked.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1))
     }
 }
 
 /// While it lives, its worker counts as held up.
 pub(super) struct Held<'a> {
     shared: &'a Shared,
+    member: &'a Member,
     waits: bool,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
+        if !self.member.let_go(self.waits) {
+            return;
+        }
         let blocked = self.shared.held_up.one_less(self.waits);
         let needed = self.shared.config.workers.saturating_add(blocked);
         if self.shared.members.is_surplus(needed) {
@@ -96,8 +122,13 @@ impl Local {
     fn hold(&self, awaited: Option<State>) -> Result<Held<'_>, JobError> {
         let shared: &Arc<Shared> = &self.shared;
         let waits = awaited.is_some();
+        let counts = self.member.hold(waits);
+        let held = Held { shared, member: &self.member, waits };
+        if !counts {
+            // Somebody has its place already.
+            return Ok(held);
+        }
         let (blocked, waiting) = shared.held_up.one_more(waits);
-        let held = Held { shared, waits };
         let awake = shared.members.active().saturating_sub(blocked);
         if awake >= shared.config.workers || shared.closing.has_begun() {
             return Ok(held);

@@ -32,9 +32,6 @@ const SEARCH_ROUNDS: u32 = 24;
 /// Below this, an attempt timeout is measured from a precise clock reading.
 const PRECISE_BELOW: Duration = Duration::from_secs(1);
 
-/// The stack of a thread that did not ask for another: what `std` gives it.
-const STACK: usize = 2 << 20;
-
 /// Where the stack is now, about.
 #[inline(never)]
 fn stack_pointer() -> usize {
@@ -105,10 +102,9 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<usize> {
     let deque = Deque::new_fifo();
     let index = shared.members.next_index();
     let member = Arc::new(Member::new(index, deque.stealer()));
-    let mut builder = thread::Builder::new().name(format!("{}-{index}", shared.config.thread_name));
-    if let Some(size) = shared.config.stack_size {
-        builder = builder.stack_size(size);
-    }
+    let builder = thread::Builder::new()
+        .name(format!("{}-{index}", shared.config.thread_name))
+        .stack_size(shared.config.stack_size);
     let local = Local {
         shared: Arc::clone(shared),
         member: Arc::clone(&member),
@@ -173,8 +169,7 @@ impl Local {
     /// Whether another attempt may be run on top of what is on the stack: half of it is free. The
     /// other half is for what that attempt does itself.
     pub(crate) fn has_stack(&self) -> bool {
-        let size = self.shared.config.stack_size.unwrap_or(STACK);
-        self.stack.get().abs_diff(stack_pointer()) < size / 2
+        self.stack.get().abs_diff(stack_pointer()) < self.shared.config.stack_size / 2
     }
 
     /// One job, or one sleep. False: the thread ends.
@@ -221,7 +216,7 @@ impl Local {
         if !self.member.is_stuck() {
             return true;
         }
-        let goes_on = self.shared.members.come_back(&self.member);
+        let Some(goes_on) = self.shared.members.come_back(&self.member) else { return true };
         self.member.counters.returned_workers.own();
         self.shared.subscribers.tell(|| Event::WorkerReturned { worker: self.member.index });
         goes_on
@@ -534,8 +529,9 @@ impl Local {
         release(held);
         match lost {
             Lost::Backoff { epoch } => {
+                let at = shared.after(delay);
                 self.member.counters.snoozed.own();
-                shared.arm(job.clone(), epoch, delay);
+                shared.arm(job.clone(), epoch, at);
             }
             Lost::Cancelled(ended) => shared.cancelled(job, ended, Some(&self.member)),
             Lost::Fenced => shared.late(job, attempt, &self.member),

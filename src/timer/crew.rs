@@ -63,6 +63,11 @@ pub(crate) fn is_aboard<T>(common: &T) -> bool {
     ABOARD.try_with(Cell::get).is_ok_and(|at| ptr::eq(at, ptr::from_ref(common).cast()))
 }
 
+/// The same by the address of what they share.
+pub(crate) fn is_aboard_at(common: usize) -> bool {
+    ABOARD.try_with(Cell::get).is_ok_and(|at| at.addr() == common && common != 0)
+}
+
 /// Starts the driver's thread. The sentinel's is started when there is something to watch.
 pub(crate) fn start<D: Drive>(
     name: String,

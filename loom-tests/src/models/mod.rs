@@ -18,6 +18,7 @@ pub mod retry;
 pub mod runtime;
 pub mod runtime_pool;
 pub mod runtime_staff;
+pub mod runtime_turns;
 pub mod specimen;
 pub mod timer;
 pub mod timer_helm;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Model> {
         runtime::MODELS,
         runtime_pool::MODELS,
         runtime_staff::MODELS,
+        runtime_turns::MODELS,
         promise_many::MODELS,
         specimen::MODELS,
         timer::MODELS,

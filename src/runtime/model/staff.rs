@@ -6,10 +6,11 @@ use crossbeam_deque::Worker as Deque;
 
 use super::{Job, Pool};
 use crate::clock::{Clock, ManualClock, Timestamp};
-use crate::runtime::gates::{Numbers, Pause, Places};
+use crate::runtime::gates::{Numbers, Pause};
 use crate::runtime::keys::{self, Keys, NoLease, Serial};
 use crate::runtime::members::{Crew, Member, Members};
 use crate::runtime::options::JobKey;
+use crate::runtime::room::Room as Places;
 use crate::runtime::seat::Seat;
 use crate::runtime::stats::{Counters, Stats};
 use crate::runtime::waiting::HeldUp;
@@ -123,7 +124,7 @@ impl Staff {
     }
 
     pub fn come_back(&self, hand: &Hand) -> bool {
-        self.members.come_back(&hand.0)
+        self.members.come_back(&hand.0).unwrap_or(true)
     }
 
     pub fn exempt(&self, hand: &Hand) {

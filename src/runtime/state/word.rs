@@ -24,6 +24,10 @@ pub(super) const COUNTED: u64 = 1 << 13;
 /// A task was woken while it was being polled.
 pub(super) const NOTIFIED: u64 = 1 << 14;
 
+/// Its time has come, but a late attempt is inside a closure that takes one at a time: whoever leaves
+/// it last makes the job Ready.
+pub(super) const DUE: u64 = 1 << 15;
+
 pub(super) const ONE_ATTEMPT: u64 = 1 << 16;
 pub(super) const ATTEMPT_SHIFT: u32 = 16;
 pub(super) const ATTEMPT_MASK: u64 = 0xFFFF << ATTEMPT_SHIFT;
@@ -177,6 +181,7 @@ impl fmt::Debug for Word {
             (BY_SHUTDOWN, "BY_SHUTDOWN"),
             (COUNTED, "COUNTED"),
             (NOTIFIED, "NOTIFIED"),
+            (DUE, "DUE"),
         ] {
             if self.has(flag) {
                 write!(f, " {name}")?;
