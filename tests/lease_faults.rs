@@ -422,6 +422,7 @@ fn blocked_acquirers_burn_no_processor() {
     drop(held);
     for waiter in waiters {
         let burnt = waiter.join().expect("no panic");
+        println!("{burnt:?} of processor in 400 ms");
         // A spinner would have burnt its share of 400 ms; a sleeper some microseconds.
         assert!(burnt < ms(50), "{burnt:?}");
     }

@@ -335,9 +335,31 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Core<K, V, C> {
         }
     }
 
-    /// Renews the grant of `epoch` in `slot`. Gives the slot in which it was found, if another.
+    /// Renews the grant of `epoch` in `slot`, or wherever it is now.
     #[inline]
     pub(super) fn renew(
+        &self,
+        slot: &Slot<K, V, C>,
+        epoch: u64,
+        ttl: Duration,
+    ) -> Result<(), RenewError> {
+        let word = slot.word.load();
+        if word.epoch() == epoch
+            && word.state() == State::Held
+            && word.tick() != TICK_SESSION
+            && let Some(until) = self.ticks.renewal(word.tick(), ttl)
+            && slot.word.swap_if(word, word.renewed(until))
+        {
+            if self.events.are_heard() {
+                self.tell(slot, slot.token(word), LeaseEventKind::Renewed, None, None);
+            }
+            return Ok(());
+        }
+        self.renew_slow(slot, epoch, ttl)
+    }
+
+    #[cold]
+    fn renew_slow(
         &self,
         slot: &Slot<K, V, C>,
         epoch: u64,

@@ -218,6 +218,10 @@
 //! is seen twice but for pairs of checkpoints, which a pin of the current entry tells apart. **I6** The
 //! index is the low bit of the current value's version; the slot's one `version` is that, or one more.
 //! **I7** Epoch 0 is no grant's, and base + epoch never passes 2⁶⁴ - 1.
+//!
+//! # Measured
+//!
+#![doc = include_str!("measured.md")]
 
 mod annex;
 mod core;

@@ -94,6 +94,24 @@ impl<C: Clock> Ticks<C> {
         (tick <= TICK_LAST).then_some(tick)
     }
 
+    /// The deadline of one that starts now, for who may act until `deadline`: by one look at the coarse
+    /// clock. `None`: it is near, or the ttl too short or out of range; ask the long way.
+    #[inline]
+    pub(super) fn renewal(&self, deadline: u64, ttl: Duration) -> Option<u64> {
+        let ttl = u64::try_from(ttl.as_nanos()).ok()?;
+        if ttl / COARSE_GRANT < self.lag_nanos {
+            return None;
+        }
+        let coarse = self.clock.coarse();
+        if self.tick_of(coarse).saturating_add(self.lag) >= deadline {
+            return None;
+        }
+        let now = coarse.as_nanos().saturating_sub(self.origin);
+        let end = now.checked_add(self.lag_nanos)?.checked_add(ttl)?;
+        let tick = end.div_ceil(TICK_NANOS);
+        (tick <= TICK_LAST).then_some(tick)
+    }
+
     /// The longest lease that can be asked for now.
     pub(super) fn longest(&self) -> Duration {
         let left = TICK_LAST.saturating_sub(self.now().saturating_add(self.lag).saturating_add(1));
@@ -233,6 +251,10 @@ mod tests {
         assert_eq!(ticks.deadline(Duration::MAX), None);
         manual.advance(Duration::from_secs(1));
         let asked = Duration::from_secs(4);
+        assert_eq!(ticks.renewal(2_000, asked), ticks.deadline(asked));
+        assert_eq!(ticks.renewal(1_001, asked), None, "too near to trust the coarse clock");
+        assert_eq!(ticks.renewal(2_000, Duration::from_millis(200)), None, "too short");
+        assert_eq!(ticks.renewal(2_000, Duration::MAX), None);
         let until = ticks.until(ticks.deadline(asked).expect("in range"));
         assert!(until >= asked && until <= asked + Duration::from_millis(5), "{until:?}");
         assert_eq!(ticks.deadline(ticks.longest()).map(|t| t <= TICK_LAST), Some(true));
