@@ -287,7 +287,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Session<K, V, C> {
 
     fn end_all(&self) {
         // ORDERING: Relaxed: the list's lock, next, passes it on to leases that come later; see `get`.
-        self.deadline.0.swap(CLOSED, Ordering::Relaxed);
+        self.deadline.0.store(CLOSED, Ordering::Relaxed);
         let leases = core::mem::take(&mut *self.leases.lock());
         for (slot, token) in leases {
             let mut slot = slot;
