@@ -1,13 +1,14 @@
 //! The runtime's driver when foreign code holds it up: timers, rescues and the shutdown go on.
 
+use std::cell::Cell;
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tenure::clock::{Clock, ManualClock, MonotonicClock};
+use tenure::clock::{AdvanceListener, Clock, ManualClock, MonotonicClock, Timestamp};
 use tenure::retry::{Jitter, RetryPolicy};
 use tenure::runtime::{Event, JobError, JobHandle, Runtime, blocking};
 
@@ -41,6 +42,15 @@ impl Trap {
 impl Wake for Trap {
     fn wake(self: Arc<Self>) {
         self.enter();
+    }
+}
+
+/// Says that it was woken.
+struct Ringer(Mutex<Sender<()>>);
+
+impl Wake for Ringer {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().send(()).unwrap();
     }
 }
 
@@ -314,4 +324,130 @@ fn a_pause_of_five_seconds_gives_nobody_up() {
     assert_eq!(value(&mut delayed).unwrap(), 7);
     let stats = rt.stats();
     assert_eq!((runs.load(SeqCst), stats.timed_out, stats.replaced_workers), (3, 0, 0));
+}
+
+/// The listener hangs on the end of an attempt that the shutdown does not wait for: the job has its end,
+/// and the report counts it once.
+#[test]
+fn a_listener_that_hangs_on_an_abandoned_job_leaves_the_report_true() {
+    let (trap, caught, release) = Trap::new();
+    let rt = Runtime::builder()
+        .workers(1)
+        .on_event(move |event| {
+            if let Event::JobCancelled { .. } = event {
+                trap.enter();
+            }
+        })
+        .build()
+        .unwrap();
+    let (hang, begun, end_job) = Trap::new();
+    let mut job = rt
+        .submit(move |_| {
+            hang.enter();
+            Ok::<_, String>(())
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    let report = rt.shutdown(Duration::ZERO);
+    assert_eq!((report.abandoned.len(), report.requeued, report.cancelled), (1, 0, 0));
+    caught.recv_timeout(LONG).unwrap();
+    assert!(matches!(value(&mut job), Err(JobError::Shutdown)));
+    drop((release, end_job));
+}
+
+/// The same for a job that waits.
+#[test]
+fn a_listener_that_hangs_on_a_cancelled_job_holds_up_no_end() {
+    let clock = ManualClock::new();
+    let (trap, caught, release) = Trap::new();
+    let rt = Runtime::builder()
+        .workers(1)
+        .clock(clock)
+        .on_event(move |event| {
+            if let Event::JobCancelled { .. } = event {
+                trap.enter();
+            }
+        })
+        .build()
+        .unwrap();
+    let mut jobs: Vec<_> =
+        (0..3).map(|_| rt.job(|_| Ok::<_, String>(())).delay(SEC).submit().unwrap()).collect();
+    let (rings, rang) = channel();
+    let waker = Waker::from(Arc::new(Ringer(Mutex::new(rings))));
+    for job in &mut jobs {
+        assert!(std::pin::Pin::new(job).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let report = rt.shutdown(LONG);
+    assert_eq!((report.abandoned.len(), report.requeued, report.cancelled), (0, 0, 3));
+    caught.recv_timeout(LONG).unwrap();
+    for mut job in jobs {
+        rang.recv_timeout(LONG).expect("who waits is woken");
+        assert!(matches!(value(&mut job), Err(JobError::Shutdown)));
+    }
+    drop(release);
+}
+
+/// A clock that holds the driver up, once, when it is read for the second time between two sleeps: in
+/// the middle of judging an attempt, unless the driver did not sleep at all.
+#[derive(Debug)]
+struct Snare {
+    clock: ManualClock,
+    armed: AtomicBool,
+}
+
+thread_local! {
+    static READINGS: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Clock for Snare {
+    fn now(&self) -> Timestamp {
+        READINGS.set(READINGS.get() + 1);
+        let driver = std::thread::current().name().is_some_and(|name| name.ends_with("-driver"));
+        if driver && READINGS.get() == 2 && self.armed.swap(false, SeqCst) {
+            // Real time: longer than somebody else waits before they take over.
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        self.clock.now()
+    }
+
+    fn real_time_until(&self, deadline: Timestamp) -> Option<Duration> {
+        READINGS.set(0);
+        self.clock.real_time_until(deadline)
+    }
+
+    fn on_advance(&self, listener: Weak<dyn AdvanceListener>) {
+        self.clock.on_advance(listener);
+    }
+}
+
+/// The driver is so slow to judge an attempt that somebody takes over from it; then it finds that the
+/// attempt had shown life. What it found is lost: the attempt is watched all the same.
+#[test]
+fn an_attempt_is_watched_though_its_judge_was_overtaken() {
+    let clock = ManualClock::new();
+    let snare = Arc::new(Snare { clock: clock.clone(), armed: AtomicBool::new(false) });
+    let rt = Runtime::builder()
+        .workers(1)
+        .clock(Arc::clone(&snare))
+        .attempt_timeout(SEC)
+        .retry(retry(2))
+        .build()
+        .unwrap();
+    let (first, begun, end_first) = Trap::new();
+    let mut job = rt
+        .submit(move |ctx| {
+            if ctx.attempt() == 1 {
+                ctx.heartbeat().unwrap();
+                first.enter();
+            }
+            Ok::<_, String>(ctx.attempt())
+        })
+        .unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    snare.armed.store(true, SeqCst);
+    step_until(&clock, SEC, || (!snare.armed.load(SeqCst)).then_some(()));
+    let ended = step_until(&clock, SEC, || job.get_timeout(Duration::from_millis(5)));
+    assert_eq!(ended.unwrap(), 2);
+    drop(end_first);
+    ends_clean(&rt);
 }

@@ -1,11 +1,13 @@
 //! Callbacks that do not come back: the timers behind them run all the same.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::ThreadId;
 use std::time::Duration;
 
-use tenure::clock::{Clock, ManualClock, MonotonicClock};
+use tenure::clock::{AdvanceListener, Clock, ManualClock, MonotonicClock, Timestamp};
 use tenure::timer::Timers;
 
 const SEC: Duration = Duration::from_secs(1);
@@ -213,4 +215,52 @@ fn slow_callbacks_run_once_each_whoever_drives() {
     assert!(timers.shutdown(LONG).is_complete());
     assert_eq!((timers.stats().fired, timers.stats().discarded), (COUNT.into(), 0));
     assert_eq!(ran.load(Ordering::Relaxed), COUNT);
+}
+
+/// A clock that goes by itself, and that may be moved on by hand, too. Remembers which threads wanted to
+/// sleep until far away.
+#[derive(Debug, Default)]
+struct Leaping {
+    real: MonotonicClock,
+    ahead: ManualClock,
+    sleepers: Mutex<HashSet<ThreadId>>,
+}
+
+const FAR: Duration = Duration::from_secs(3600);
+
+impl Clock for Leaping {
+    fn now(&self) -> Timestamp {
+        self.real.now().saturating_add(self.ahead.now().saturating_since(Timestamp::ORIGIN))
+    }
+
+    fn real_time_until(&self, deadline: Timestamp) -> Option<Duration> {
+        if deadline.is_never() {
+            return None;
+        }
+        let left = deadline.saturating_since(self.now());
+        if left > FAR / 2 {
+            self.sleepers.lock().unwrap().insert(std::thread::current().id());
+        }
+        Some(left)
+    }
+
+    fn on_advance(&self, listener: Weak<dyn AdvanceListener>) {
+        self.ahead.on_advance(listener);
+    }
+}
+
+/// Who watches rests as long as the driver meant to sleep; when the clock leaps, it has to be called.
+#[test]
+fn a_callback_that_hangs_after_a_leap_of_the_clock_holds_up_nobody_else() {
+    let clock = Arc::new(Leaping::default());
+    let timers = Timers::start(Arc::clone(&clock)).unwrap();
+    let hang = Hang::insert(&timers, FAR);
+    // So that there is somebody who watches.
+    passes(&timers);
+    until(|| clock.sleepers.lock().unwrap().len() == 2);
+    clock.ahead.advance(FAR);
+    hang.wait();
+    passes(&timers);
+    hang.release();
+    assert!(timers.shutdown(LONG).is_complete());
 }

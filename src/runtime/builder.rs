@@ -105,8 +105,9 @@ impl Builder {
         }
     }
 
-    /// How many workers run jobs: 1 to 1024. Beside them there is one more thread, the driver, which
-    /// sleeps unless a deadline is due. Defaults to the number of processors that the system offers.
+    /// How many workers run jobs: 1 to 1024. Beside them there are the driver, which sleeps unless a
+    /// deadline is due, and, once it had something to do, a thread to take over from it. Defaults to
+    /// the number of processors that the system offers.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self

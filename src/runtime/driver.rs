@@ -27,9 +27,9 @@ use std::sync::Arc;
 
 use super::cell::JobRef;
 use super::events::Event;
-use super::judge::{Case, Note, Place, evict};
+use super::judge::{Case, Evicted, Note, Place, evict};
 use super::members::Crew;
-use super::shared::{Errand, Notice, Shared};
+use super::shared::{Errand, Notice, Shared, Swept};
 use super::shutdown::Abandoned;
 use super::worker;
 use crate::clock::{Clock, Timestamp};
@@ -52,10 +52,10 @@ enum Deed {
     Judge(Case),
     /// A reference is no longer needed; it may be the last one.
     Release(JobRef),
-    /// The end: what waits is cancelled.
-    Cancel(JobRef),
+    /// The end: what waited was cancelled.
+    Cancel(JobRef, Swept),
     /// The end: an attempt is no longer waited for.
-    Evict(JobRef, u32),
+    Evict(JobRef, Evicted),
     /// The end: nobody is told of anything any more.
     Hush,
 }
@@ -64,7 +64,6 @@ enum Deed {
 enum Outcome {
     Done,
     Judged { place: Place, note: Note, owed: bool },
-    Evicted { rescued: bool },
 }
 
 /// Where in its round the driver is.
@@ -131,19 +130,22 @@ impl Drive for Driver {
     type Deed = Deed;
     type Outcome = Outcome;
 
-    fn step(&mut self, helm: &Helm) -> Option<(Timestamp, Deed)> {
+    fn step(&mut self, helm: &Helm) -> Option<Deed> {
         loop {
             if let Some(deed) = self.todo.pop_front() {
-                return Some((self.now, deed));
+                return Some(deed);
             }
             self.stage = match self.stage {
                 Stage::Begin => self.begin(helm),
                 Stage::Sweep => match self.shared.next_queued() {
-                    Some(job) => return Some((self.now, Deed::Cancel(job))),
+                    Some(job) => {
+                        let swept = self.shared.note_swept(&job);
+                        return Some(Deed::Cancel(job, swept));
+                    }
                     None => self.see_through(),
                 },
                 Stage::Fire => match self.wheel.expire(self.now) {
-                    Some((job, epoch)) => return Some((self.now, Deed::Fire(job, epoch))),
+                    Some((job, epoch)) => return Some(Deed::Fire(job, epoch)),
                     None => Stage::Watch,
                 },
                 Stage::Watch => {
@@ -175,10 +177,8 @@ impl Drive for Driver {
                 return Outcome::Judged { place, note, owed };
             }
             Deed::Release(job) => drop(job),
-            Deed::Cancel(job) => shared.cancel_by_shutdown(&job),
-            Deed::Evict(job, epoch) => {
-                return Outcome::Evicted { rescued: evict(shared, &job, epoch) };
-            }
+            Deed::Cancel(job, swept) => shared.end_swept(&job, swept),
+            Deed::Evict(job, evicted) => evicted.end(shared, &job),
             Deed::Hush => shared.subscribers.close(),
         }
         Outcome::Done
@@ -191,7 +191,6 @@ impl Drive for Driver {
                 self.notes.insert(place, note);
                 self.owed += usize::from(owed);
             }
-            Outcome::Evicted { rescued } => self.rescued += usize::from(rescued),
         }
     }
 }
@@ -211,7 +210,11 @@ impl Driver {
             // Those in line for a key first, as in `Shared::sweep`.
             let lines = shared.keys.drain().into_iter().chain(shared.tasks.drain());
             let timers = self.wheel.drain().map(|(job, _)| job);
-            self.todo.extend(lines.chain(timers).map(Deed::Cancel));
+            // Counted here, so that the report has them, however slow we are to end them.
+            self.todo.extend(lines.chain(timers).map(|job| {
+                let swept = shared.note_swept(&job);
+                Deed::Cancel(job, swept)
+            }));
             return Stage::Sweep;
         }
         Stage::Fire
@@ -342,9 +345,9 @@ impl Driver {
                         let member = Arc::clone(member);
                         let case = Case { member, place, note, job, deadline, timeout, now };
                         self.todo.push_back(Deed::Judge(case));
-                        // Until it has come to something, and for good if it is held up: by then it has
-                        // done what matters.
-                        note.until = Timestamp::NEVER;
+                        // What it comes to says until when. Nothing, if somebody takes over from us
+                        // meanwhile: then it is looked at again, and is not there, or shows life.
+                        note.until = now.saturating_add(timeout);
                     } else {
                         self.todo.push_back(Deed::Release(job));
                     }
@@ -398,7 +401,9 @@ impl Driver {
                 drop(pinned);
                 let attempt = u32::from(job.state.peek().attempts()) + 1;
                 self.abandoned.push(Abandoned::new(&job, attempt, member.index));
-                self.todo.push_back(Deed::Evict(job, sitting.epoch()));
+                let evicted = evict(&self.shared, &job, sitting.epoch());
+                self.rescued += usize::from(evicted.rescued);
+                self.todo.push_back(Deed::Evict(job, evicted));
             });
         }
     }

@@ -1,7 +1,7 @@
 //! What the driver does about an attempt that is out of time, or that the end does not wait for.
 //!
-//! All of it may call foreign code, so it is done without the driver's token; what the job and the pool
-//! need comes first.
+//! What may call foreign code is done without the driver's token; what the job and the pool need comes
+//! first.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::events::Event;
 use super::members::Member;
 use super::options::JobId;
 use super::seat::Sitting;
-use super::shared::Shared;
-use super::state::{Lost, Then};
+use super::shared::{Shared, Swept};
+use super::state::{Lost, State, Then};
 use super::worker;
 use crate::clock::{Timestamp, nanos_saturating};
 use crate::lease::FencingToken;
@@ -166,19 +166,34 @@ fn replace(
     Some(worker::spawn(shared).map(Some).map_err(drop))
 }
 
-/// The end: an attempt is no longer waited for. True: its job ended by that.
-pub(super) fn evict(shared: &Shared, job: &JobRef, epoch: u32) -> bool {
+/// The end: an attempt is no longer waited for. Calls no foreign code, so it is done, and counted, with
+/// the token held; [`Evicted::end`] is the rest.
+pub(super) fn evict(shared: &Shared, job: &JobRef, epoch: u32) -> Evicted {
     // Not Leased, if the attempt that sits here is a late one: then it ends like others.
-    shared.cancel_by_shutdown(job);
-    let lost = job.state.rescue(epoch, Then::Die, true);
-    if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) {
-        shared.keys.revoke(serial);
-    }
-    match lost {
+    let swept = shared.note_swept(job);
+    match job.state.rescue(epoch, Then::Die, true) {
         Lost::Cancelled(ended) => {
-            shared.cancelled(job, ended, None);
-            true
+            Evicted { swept: shared.note_ended(job, State::Leased, ended), rescued: true }
         }
-        Lost::Fenced | Lost::Alive | Lost::Backoff { .. } | Lost::Dying => false,
+        Lost::Fenced | Lost::Alive | Lost::Backoff { .. } | Lost::Dying => {
+            Evicted { swept, rescued: false }
+        }
+    }
+}
+
+/// An attempt that is no longer waited for, and nobody was told of it.
+#[must_use]
+pub(super) struct Evicted {
+    swept: Swept,
+    /// Its job ended by that.
+    pub(super) rescued: bool,
+}
+
+impl Evicted {
+    pub(super) fn end(self, shared: &Shared, job: &JobRef) {
+        if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) {
+            shared.keys.revoke(serial);
+        }
+        shared.end_swept(job, self.swept);
     }
 }

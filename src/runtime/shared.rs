@@ -59,6 +59,16 @@ pub(crate) struct Dead {
     surplus: Option<Arc<DeadLetter>>,
 }
 
+/// A job that the shutdown cancelled, counted; nobody was told of it.
+#[derive(Clone, Copy)]
+#[must_use]
+pub(crate) struct Swept {
+    /// Out of which state, and what is left to do. `None`: it runs, or ended before.
+    ended: Option<(State, Ended)>,
+    /// Whether it is ours to tell of.
+    tell: bool,
+}
+
 /// See the [file's docs](self).
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -386,21 +396,35 @@ impl Shared {
 
     /// Somebody made the job's word Cancelled.
     pub(crate) fn cancelled(&self, job: &JobRef, ended: Ended, member: Option<&Member>) {
-        self.count_cancelled(job, member);
+        let tell = self.note_cancelled(job, member);
         self.finish(job, ended, true);
+        if tell {
+            self.tell_cancelled(job);
+        }
     }
 
     fn count_cancelled(&self, job: &JobRef, member: Option<&Member>) {
-        if !job.state.count_once() {
-            return;
+        if self.note_cancelled(job, member) {
+            self.tell_cancelled(job);
         }
-        let word = job.state.peek();
+    }
+
+    /// The part that calls no foreign code. True: it is the caller's to tell of.
+    #[must_use]
+    fn note_cancelled(&self, job: &JobRef, member: Option<&Member>) -> bool {
+        if !job.state.count_once() {
+            return false;
+        }
         self.count(member, |c| &c.cancelled);
-        self.closing.swept(word);
-        self.subscribers
-            .tell(|| Event::JobCancelled { job: JobId(job.id), by_shutdown: word.by_shutdown() });
+        self.closing.swept(job.state.peek());
         self.room.give_back();
         self.drainers.job_ended();
+        true
+    }
+
+    fn tell_cancelled(&self, job: &JobRef) {
+        let by_shutdown = job.state.peek().by_shutdown();
+        self.subscribers.tell(|| Event::JobCancelled { job: JobId(job.id), by_shutdown });
     }
 
     /// An entry that led nowhere: if its job was cancelled, nobody may have counted that yet.
@@ -424,7 +448,8 @@ impl Shared {
 
     /// Wakes who waits for an ended job, then drops what nobody will use.
     fn clear_up(&self, job: &JobRef, ended: Ended) {
-        // SAFETY: `ended` is from this job's word, in this thread, and used once.
+        // SAFETY: `ended` is from this job's word, and used once, by this thread or after it was handed
+        // to it.
         if let Some(waker) = unsafe { job.take_waker(&ended) } {
             self.contained("waker", move || waker.wake());
         }
@@ -524,17 +549,38 @@ impl Shared {
     }
 
     pub(crate) fn cancel_by_shutdown(&self, job: &JobRef) {
+        let swept = self.note_swept(job);
+        self.end_swept(job, swept);
+    }
+
+    /// The part that calls no foreign code: the job's word is final, and it is in the report.
+    pub(crate) fn note_swept(&self, job: &JobRef) -> Swept {
         match job.state.cancel(true) {
-            Cancel::Now { from, ended } => {
-                self.count_cancelled(job, None);
-                self.tasks.remove(job);
-                if from.has_its_key() {
-                    self.pass_key_on(job);
-                }
-                self.clear_up(job, ended);
-            }
+            Cancel::Now { from, ended } => self.note_ended(job, from, ended),
             // An entry left over: its job runs, or is over.
-            Cancel::Requested | Cancel::TooLate => self.stale(job, None),
+            Cancel::Requested | Cancel::TooLate => {
+                let over = job.state.peek().state() == State::Cancelled;
+                Swept { ended: None, tell: over && self.note_cancelled(job, None) }
+            }
+        }
+    }
+
+    /// The same for a job whose word somebody has just made final.
+    pub(crate) fn note_ended(&self, job: &JobRef, from: State, ended: Ended) -> Swept {
+        Swept { ended: Some((from, ended)), tell: self.note_cancelled(job, None) }
+    }
+
+    /// The other part. Once, by whoever has it from the first.
+    pub(crate) fn end_swept(&self, job: &JobRef, swept: Swept) {
+        if let Some((from, ended)) = swept.ended {
+            self.tasks.remove(job);
+            if from.has_its_key() {
+                self.pass_key_on(job);
+            }
+            self.clear_up(job, ended);
+        }
+        if swept.tell {
+            self.tell_cancelled(job);
         }
     }
 

@@ -18,9 +18,9 @@ pub(crate) trait Drive: Send + 'static {
     /// What it came to.
     type Outcome;
 
-    /// Works and sleeps until there is something to do that may run foreign code: that, and the time
-    /// it is. `None`: it is all over.
-    fn step(&mut self, helm: &Helm) -> Option<(Timestamp, Self::Deed)>;
+    /// Works and sleeps until there is something to do that may run foreign code. `None`: it is all
+    /// over.
+    fn step(&mut self, helm: &Helm) -> Option<Self::Deed>;
 
     /// Does it. Must not unwind. The driver's state may be in other hands meanwhile.
     fn perform(common: &Arc<Self::Common>, deed: Self::Deed) -> Self::Outcome;
@@ -106,14 +106,14 @@ impl<D: Drive> Crew<D> {
             // What the last holder did was acquired with the token.
             unsafe { (*driver).step(&self.helm) }
         });
-        let Some((now, deed)) = step else {
+        let Some(deed) = step else {
             self.helm.end();
             return false;
         };
         let out = self.helm.put_down();
         // No thread is started in a model: those are about the driver, or about the helm.
         if cfg!(not(any(tenure_loom, tenure_shuttle))) {
-            match self.helm.calls_for(now) {
+            match self.helm.calls_for(|| MonotonicClock::new().now()) {
                 Call::Nobody => {}
                 Call::Sentinel => self.helm.call(),
                 Call::Another => self.start_sentinel(),
@@ -182,7 +182,7 @@ impl<D: Drive> Crew<D> {
                 // A clock that is moved by hand never ends a sleep by itself.
                 let plan = helm.planned();
                 let left = self.clock.real_time_until(plan);
-                let until = if left.is_some() { plan } else { Timestamp::NEVER };
+                let until = left.map_or(Timestamp::NEVER, |left| real.now().saturating_add(left));
                 if helm.rest(now, until) {
                     helm.sleep(left);
                 }

@@ -232,7 +232,7 @@ impl<C: Clock> Drive for Driver<C> {
     type Outcome = ();
 
     /// Until somebody closes the intake.
-    fn step(&mut self, helm: &Helm) -> Option<(Timestamp, Deed)> {
+    fn step(&mut self, helm: &Helm) -> Option<Deed> {
         while !self.closing {
             if self.firing.is_none() {
                 self.take_in();
@@ -243,7 +243,7 @@ impl<C: Clock> Drive for Driver<C> {
                 self.firing = Some(false);
             }
             if let Some(timer) = self.due() {
-                return Some((self.now, Deed { timer, fate: Fate::Run }));
+                return Some(Deed { timer, fate: Fate::Run });
             }
             let fired = self.firing.take() == Some(true);
             // Unless time went by, or there is more to take in.
@@ -252,7 +252,7 @@ impl<C: Clock> Drive for Driver<C> {
                 self.sleep(next, helm);
             }
         }
-        self.left().map(|timer| (self.now, Deed { timer, fate: Fate::Drop }))
+        self.left().map(|timer| Deed { timer, fate: Fate::Drop })
     }
 
     /// Foreign code, with no lock held and no state half written: the timer is out of the wheel, its

@@ -109,7 +109,7 @@ pub(crate) enum Call {
 pub(crate) struct Helm {
     token: AtomicU64,
     post: AtomicU32,
-    /// Until when the sentinel rests by itself, on the driver's clock.
+    /// Until when the sentinel rests by itself, in real time.
     rest_until: AtomicU64,
     /// When the driver means to wake up.
     plan: AtomicU64,
@@ -144,8 +144,9 @@ impl Helm {
         PutDown(out)
     }
 
-    /// Driver only, after `put_down`: whom to call first.
-    pub(crate) fn calls_for(&self, now: Timestamp) -> Call {
+    /// Driver only, after `put_down`: whom to call first. `now` in real time, which the sentinel rests
+    /// by: the driver's clock may have been moved.
+    pub(crate) fn calls_for(&self, now: impl FnOnce() -> Timestamp) -> Call {
         // ORDERING: SeqCst fence: OutFence, pairs with RestFence in `rest`, and with the fence in
         // `leave`.
         fence(Ordering::SeqCst);
@@ -155,7 +156,7 @@ impl Helm {
             VACANT => Call::Another,
             // ORDERING: Relaxed: made visible by the load above; a later one is another rest, which
             // began after the token was put down, and saw that.
-            _ if self.rest_until.load(Ordering::Relaxed) <= now.as_nanos() => Call::Nobody,
+            _ if self.rest_until.load(Ordering::Relaxed) <= now().as_nanos() => Call::Nobody,
             _ => Call::Sentinel,
         }
     }
@@ -246,7 +247,8 @@ impl Helm {
         Timestamp::from_nanos(self.plan.load(Ordering::Relaxed))
     }
 
-    /// Sentinel only: it means to rest, at most until `until`, for it has `seen` nothing to watch.
+    /// Sentinel only: it means to rest, at most until `until` in real time, for it has `seen` nothing to
+    /// watch.
     /// False: there is something by now.
     #[must_use]
     pub(crate) fn rest(&self, seen: Seen, until: Timestamp) -> bool {

@@ -51,7 +51,7 @@ impl TestHelm {
 
     /// Calls the sentinel, if need be. True: there is none, and one was started.
     pub fn call(&self, now: u64) -> bool {
-        match self.0.calls_for(Timestamp::from_nanos(now)) {
+        match self.0.calls_for(|| Timestamp::from_nanos(now)) {
             Call::Nobody => false,
             Call::Sentinel => {
                 self.0.call();
