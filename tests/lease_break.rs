@@ -507,10 +507,10 @@ fn a_long_line_of_waiters_is_no_deep_recursion() {
     const LINE: u64 = 6_000;
     let table: LeaseTable<u8, u64> = LeaseTable::new();
     let handle = table.handle(&1).expect("open");
-    let holder = handle.try_acquire_owned(ms(500_000)).expect("free");
+    let holder = handle.try_acquire_owned(ms(60_000)).expect("free");
     let served = Arc::new(AtomicU64::new(0));
     for waiter in 0..LINE {
-        let acquiring = handle.acquire_async(ms(500_000));
+        let acquiring = handle.acquire_async(ms(60_000));
         match waiter % 3 {
             // Served, and released inside the callback.
             0 => {
@@ -535,11 +535,11 @@ fn waiters_of_a_dropped_table_are_refused() {
     let table: LeaseTable<u8, u64> = LeaseTable::new();
     let handle = table.handle(&1).expect("open");
     let other = handle.clone();
-    let holder = handle.try_acquire_owned(ms(500_000)).expect("free");
-    let waiting = handle.acquire_async(ms(500_000));
+    let holder = handle.try_acquire_owned(ms(60_000)).expect("free");
+    let waiting = handle.acquire_async(ms(60_000));
     let blocked =
-        std::thread::spawn(move || other.acquire_timeout(ms(500_000), Duration::MAX).err());
-    let third = handle.acquire_async(ms(500_000));
+        std::thread::spawn(move || other.acquire_timeout(ms(60_000), Duration::MAX).err());
+    let third = handle.acquire_async(ms(60_000));
     drop(table);
     assert_eq!(blocked.join().expect("no panic"), Some(AcquireError::Closed));
     for waiting in [waiting, third] {
