@@ -51,7 +51,7 @@
 //! | edge                 | Release in | Acquire in               | makes visible                   |
 //! |----------------------|------------|--------------------------|---------------------------------|
 //! | HELD → OUT → HELD    | `put_down` | `take_over`, `take_back` | the driver's state              |
-//! | WATCHING → RESTING   | `rest`     | `calls_for`              | until when it rests             |
+//! | WATCHING → RESTING   | RestFence  | OutFence                 | until when it rests             |
 //! | the last one is gone | `leave`    | `leave`                  | what all did in foreign code    |
 //! ```
 
@@ -150,12 +150,12 @@ impl Helm {
         // ORDERING: SeqCst fence: OutFence, pairs with RestFence in `rest`, and with the fence in
         // `leave`.
         fence(Ordering::SeqCst);
-        // ORDERING: Acquire: pairs with the Release in `rest`: until when.
-        match self.post.load(Ordering::Acquire) {
+        // ORDERING: Relaxed: ordered by the fences. If RestFence comes first, all that is before it is
+        // visible here, until when included; if not, the sentinel sees the token, and does not rest.
+        match self.post.load(Ordering::Relaxed) {
             WATCHING | GONE => Call::Nobody,
             VACANT => Call::Another,
-            // ORDERING: Relaxed: made visible by the load above; a later one is another rest, which
-            // began after the token was put down, and saw that.
+            // ORDERING: Relaxed: as above.
             _ if self.rest_until.load(Ordering::Relaxed) <= now().as_nanos() => Call::Nobody,
             _ => Call::Sentinel,
         }
@@ -252,11 +252,11 @@ impl Helm {
     /// False: there is something by now.
     #[must_use]
     pub(crate) fn rest(&self, seen: Seen, until: Timestamp) -> bool {
-        // ORDERING: Relaxed: released below.
+        // ORDERING: Relaxed: before RestFence.
         self.rest_until.store(until.as_nanos(), Ordering::Relaxed);
-        // ORDERING: Release: pairs with the Acquire in `calls_for`. Relaxed where it fails: over.
+        // ORDERING: Relaxed: before RestFence. It fails where all is over.
         let resting =
-            self.post.compare_exchange(WATCHING, RESTING, Ordering::Release, Ordering::Relaxed);
+            self.post.compare_exchange(WATCHING, RESTING, Ordering::Relaxed, Ordering::Relaxed);
         // ORDERING: SeqCst fence: RestFence, pairs with OutFence in `calls_for`.
         fence(Ordering::SeqCst);
         if resting.is_ok() && self.look() == seen {
