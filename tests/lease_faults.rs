@@ -291,8 +291,14 @@ fn a_panic_in_hash_or_eq_loses_no_key() {
             lease.commit().expect("held");
             assert_eq!(table.peek(&Key(n)).expect("there").value, n + 100);
             let _ = panicking_in(at, || table.remove(&Key(n)));
-            let _ = table.remove(&Key(n));
-            assert!(table.peek(&Key(n)).is_none());
+            // Not at once: the waiter that is no more may hold the key for the moment in which the
+            // keeper finds nobody to give it to.
+            let begun = std::time::Instant::now();
+            while table.peek(&Key(n)).is_some() {
+                let _ = table.remove(&Key(n));
+                assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", table.peek(&Key(n)));
+                std::thread::yield_now();
+            }
         }
         assert!(table.len() < before);
     }
