@@ -19,9 +19,12 @@
 //! | hand-off, after 300 µs | 40,300 | futures 38,000 | 1.06 |
 //! | hand-off, parked | 579 | kanal 10,070 | 0.06 (the wait is learned: it spins) |
 //! | hand-off, parked, one core | 6,470 | oneshot 6,170 | 1.05 |
+//! | create, set, take, not pooled | 15.4–16.2 | oneshot 10.7–12.7 | 1.46 (bar 1.05, missed) |
+//! | create, poll, set, poll, not pooled | 24.8 | oneshot 24.8 | 1.00 |
 //! | 1,000 in flight | 39,300 | crossfire 90,000 | 0.44 |
 //!
-//! From the run before: register callback, set 12.3 (0.16 of tokio and a
+//! Not pooled: built with `--cfg tenure_sanitize`, medians of three runs; the core has room for a callback,
+//! which the allocator charges for. From the run before: register callback, set 12.3 (0.16 of tokio and a
 //! task); set, register 16.9 (0.38 of oneshot and a task); 1, 3, 10 maps and a callback 45, 64, 166
 //! (0.66, 0.86, 0.50 of oneshot with tasks or boxed futures).
 //!

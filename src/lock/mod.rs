@@ -146,7 +146,8 @@
 //! in turns, medians (`cargo bench --bench contention -- --short --slice 25`).
 //!
 //! Lock and unlock with nobody waiting: 0.40 of `std`, 0.43 of `parking_lot` 0.13, 0.43 of `usync`;
-//! one of 4,096 cold locks: 0.89, 0.63 and 0.76 (`cargo bench --bench lock`, beside other work).
+//! one of 4,096 cold locks: 0.89, 0.63 and 0.76 (`cargo bench --bench lock`, beside other work, and before
+//! the slow path had the form described above).
 //!
 //! Threads × nanoseconds under the lock / outside; over 1.00 is more throughput, or a longer wait,
 //! than the peer's. *Least* is the least-served thread over its fair share: in a slice of 25 ms, where

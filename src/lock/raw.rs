@@ -245,7 +245,8 @@ unsafe impl<U: Unlock> RawMutex for RawAdaptiveMutex<U> {
     }
 }
 
-// SAFETY: the same transitions as above; giving up touches the count of sleepers alone.
+// SAFETY: the same transitions as above; who gives up takes back or leaves a flag in the queue, and takes
+// the word only as above.
 unsafe impl<U: Unlock> RawMutexTimed for RawAdaptiveMutex<U> {
     type Duration = Duration;
     type Instant = Instant;
