@@ -309,7 +309,11 @@ impl<T> Wheel<T> {
         self.position = self.slot_start(at) >> TICK_BITS;
         let mut records = self.vacate(at);
         if at < SLOTS && self.run.is_empty() {
-            // One tick: sort it, latest first. What was cancelled meanwhile is met on the way out.
+            // One tick: sort it, latest first. Looked up all at once, the values' cache misses overlap;
+            // one by one, on the way out, each would be waited for.
+            let (slab, before) = (&self.slab, records.len());
+            records.retain(|record| slab.contains(record.index, record.serial));
+            self.stale -= before - records.len();
             records.sort_unstable_by_key(|record| Reverse(*record));
             let old = core::mem::replace(&mut self.run, records);
             self.give_back(old);
@@ -365,7 +369,7 @@ impl<T> Wheel<T> {
     /// Drops a few stale records: enough at each cancel that they never outnumber the live ones by
     /// much, few enough that no cancel takes long.
     fn sweep_some(&mut self) {
-        const STEPS: usize = 8;
+        const STEPS: usize = 4;
         for _ in 0..STEPS {
             let Some(slot) = self.levels.get_mut(self.sweep.slot) else {
                 self.sweep_near();
