@@ -65,21 +65,15 @@ fn chain<P: Pool>(pool: P, left: u64, nanos: u64, done: mpsc::SyncSender<()>) ->
         if left == 0 {
             let _ = done.send(());
         } else {
-            drop_detached(chain(inner, left - 1, nanos, done));
+            P::detach(chain(inner, left - 1, nanos, done));
         }
         x
     })
 }
 
-/// Lets a job go on unobserved. (A dropped task of async-executor would be cancelled; it is leaked
-/// instead, as its `detach` would say, which is not in the trait.)
-fn drop_detached<H>(handle: H) {
-    core::mem::forget(handle);
-}
-
 fn chained<P: Pool>(pool: &P, jobs: u64, nanos: u64) {
     let (send, done) = mpsc::sync_channel(1);
-    drop_detached(chain(pool.clone(), jobs - 1, nanos, send));
+    P::detach(chain(pool.clone(), jobs - 1, nanos, send));
     done.recv().expect("the last one");
 }
 

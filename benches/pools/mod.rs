@@ -21,6 +21,10 @@ pub(crate) trait Pool: Clone + Send + Sync + 'static {
     /// Hands in a job with a result.
     fn submit<F: FnOnce() -> u64 + Send + 'static>(&self, job: F) -> Self::Handle;
     fn get(handle: Self::Handle) -> u64;
+    /// Lets the job go on, its result unwanted.
+    fn detach(handle: Self::Handle) {
+        drop(handle);
+    }
     /// Hands in many; their handles come back.
     fn submit_all(&self, jobs: u64, nanos: u64) -> Vec<Self::Handle> {
         (0..jobs).map(|i| self.submit(move || work(i, nanos))).collect()
@@ -228,5 +232,9 @@ impl Pool for AsyncExecutor {
     }
     fn get(handle: Self::Handle) -> u64 {
         futures::executor::block_on(handle)
+    }
+    // Dropped, it would be cancelled.
+    fn detach(handle: Self::Handle) {
+        handle.detach();
     }
 }
