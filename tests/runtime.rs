@@ -79,7 +79,7 @@ fn a_job_that_keeps_failing_leaves_a_letter_with_its_history() {
     assert_eq!(causes, ["attempt 1", "attempt 2", "attempt 3"]);
     assert!(letter.history.is_sorted_by(|a, b| a.token < b.token && a.started <= b.started));
     assert_eq!(rt.dead_letters().len(), 1);
-    assert_eq!(rt.take_dead_letters()[0].id, id);
+    assert_eq!(rt.dead_letters().take()[0].id, id);
     assert!(rt.dead_letters().is_empty());
     assert!(error.to_string().contains("doomed"));
 }

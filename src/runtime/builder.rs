@@ -4,8 +4,9 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::error::ConfigError;
+use super::error::{ConfigError, DeadLetter};
 use super::events::{Event, Subscribers};
+use super::letters::{Letters, LettersFull};
 use super::runtime::Runtime;
 use super::shared::Shared;
 use super::{driver, worker};
@@ -22,6 +23,7 @@ fn usual_stack() -> usize {
 }
 
 type Hook = Arc<dyn Fn(usize) + Send + Sync>;
+pub(crate) type LetterHook = Arc<dyn Fn(&Arc<DeadLetter>) + Send + Sync>;
 type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// Settings, checked.
@@ -32,7 +34,7 @@ pub(crate) struct Config {
     pub(crate) retry: RetryPolicy,
     pub(crate) seed: u64,
     pub(crate) capacity: Option<usize>,
-    pub(crate) dead_letters: usize,
+    pub(crate) on_letter_lost: Option<LetterHook>,
     pub(crate) max_stuck_workers: usize,
     pub(crate) thread_name: String,
     pub(crate) stack_size: usize,
@@ -61,6 +63,8 @@ impl fmt::Debug for Config {
 /// | [`seed`](Self::seed) | random |
 /// | [`capacity`](Self::capacity) | none |
 /// | [`dead_letters`](Self::dead_letters) | 1024 |
+/// | [`when_letters_full`](Self::when_letters_full) | [`LettersFull::DropOldest`] |
+/// | [`replayable`](Self::replayable) | false: the closures of dead jobs are dropped |
 /// | [`max_stuck_workers`](Self::max_stuck_workers) | 64 |
 /// | [`max_spares`](Self::max_spares) | 64 |
 /// | [`thread_name`](Self::thread_name) | `tenure` |
@@ -75,6 +79,9 @@ pub struct Builder {
     seed: Option<u64>,
     capacity: Option<usize>,
     dead_letters: usize,
+    letters_full: LettersFull,
+    replayable: bool,
+    on_letter_lost: Option<LetterHook>,
     max_stuck_workers: usize,
     max_spares: usize,
     thread_name: String,
@@ -95,6 +102,9 @@ impl Builder {
             seed: None,
             capacity: None,
             dead_letters: 1024,
+            letters_full: LettersFull::DropOldest,
+            replayable: false,
+            on_letter_lost: None,
             max_stuck_workers: 64,
             max_spares: 64,
             thread_name: "tenure".into(),
@@ -148,10 +158,37 @@ impl Builder {
         self
     }
 
-    /// How many dead letters are kept; the oldest go first, and are counted. 0 keeps none. Defaults
-    /// to 1024.
+    /// How many dead letters are kept; beyond it see [`when_letters_full`](Self::when_letters_full).
+    /// 0 keeps none. Defaults to 1024.
     pub fn dead_letters(mut self, letters: usize) -> Self {
         self.dead_letters = letters;
+        self
+    }
+
+    /// Which dead letter goes when there are too many; it is counted
+    /// ([`Stats::letters_lost`](super::Stats::letters_lost)). Defaults to [`LettersFull::DropOldest`].
+    pub fn when_letters_full(mut self, policy: LettersFull) -> Self {
+        self.letters_full = policy;
+        self
+    }
+
+    /// Called with every dead letter that there is no room for, on the thread on which a job has died (a
+    /// worker, or the driver), with no lock held: to write it down elsewhere. Keep it short. May panic.
+    /// Its job cannot be replayed any more. Defaults to nothing.
+    pub fn on_letter_lost(
+        mut self,
+        hook: impl Fn(&Arc<DeadLetter>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_letter_lost = Some(Arc::new(hook));
+        self
+    }
+
+    /// Whether the closures of jobs that die are kept with their letters, so that they can be replayed.
+    /// What they have captured then lives as long as the letter: see [`DeadLetters`](super::DeadLetters)
+    /// for what follows from that. One job may differ ([`Job::replayable`](super::Job::replayable)).
+    /// Defaults to false.
+    pub fn replayable(mut self, replayable: bool) -> Self {
+        self.replayable = replayable;
         self
     }
 
@@ -235,14 +272,15 @@ impl Builder {
             retry: self.retry,
             seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
             capacity: self.capacity,
-            dead_letters: self.dead_letters,
+            on_letter_lost: self.on_letter_lost,
             max_stuck_workers: self.max_stuck_workers,
             thread_name: self.thread_name,
             stack_size: self.stack_size.unwrap_or_else(usual_stack),
             on_start: self.on_start,
             on_stop: self.on_stop,
         };
-        let shared = Shared::new(config, self.clock, Subscribers::new(self.on_event));
+        let letters = Letters::new(self.dead_letters, self.letters_full, self.replayable);
+        let shared = Shared::new(config, self.clock, Subscribers::new(self.on_event), letters);
         let weak = Arc::downgrade(&shared);
         let listener: std::sync::Weak<dyn AdvanceListener> = weak;
         shared.clock.on_advance(listener);

@@ -3,8 +3,8 @@
 //! # Who may touch what
 //!
 //! 1. `state`, `references`: anybody with a reference.
-//! 2. `closure`: attempts between `start` and their exit (`runners` counts them); several at once
-//!    only by shared reference, and only for closures that are `Sync`; others are called once, or
+//! 2. `closure`: attempts between `start` and their exit (`runners` counts them), and a dead letter
+//!    that keeps it, with its replays (`cell/again.rs`); several at once only by shared reference, and only for closures that are `Sync`; others are called once, or
 //!    (`ALONE`) become Ready again only when nobody is inside. Dropped by whoever makes the
 //!    word final with nobody inside, once.
 //! 3. `result`: written by the owner of Completing; after a final word read by the handle, or by
@@ -16,6 +16,8 @@
 //! A reference is one count in `references`; the last one frees. Entries in queues, timers, running
 //! attempts, key queues and the handle hold one each.
 
+mod again;
+
 use core::any::Any;
 use core::fmt;
 use core::marker::PhantomData;
@@ -26,8 +28,10 @@ use core::task::Waker;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
 
+pub(crate) use again::{Again, AgainUnseen, Keep, Lien};
+
 use super::ctx::JobCtx;
-use super::error::{JobError, JobPanic};
+use super::error::{JobError, JobPanic, Unkept};
 use super::options::{Options, Past, Priority};
 use super::outcome::{IntoOutcome, Outcome};
 use super::state::{Claim, Ended, State, StateCell};
@@ -56,6 +60,7 @@ struct Verbs {
     retryable: bool,
     task: bool,
     alone: bool,
+    keep: Keep,
     attempt: unsafe fn(NonNull<Header>, &JobCtx) -> Ran,
     write_error: unsafe fn(NonNull<Header>, JobError),
     /// The last argument points to a place for a `Result<T, JobError>`.
@@ -108,6 +113,8 @@ pub(crate) trait Body: Send + 'static {
     const TASK: bool = false;
     /// Whether no two attempts may be inside it at one time, so that one waits for a late other.
     const ALONE: bool = false;
+    /// What becomes of it when its job is dead.
+    const KEEP: Keep = Keep::Not(Unkept::OneAttempt);
     /// Calls it. `None`: it is a task that waits to be woken.
     ///
     /// # Safety
@@ -126,6 +133,7 @@ where
 {
     type Value = R::Value;
     const RETRYABLE: bool = true;
+    const KEEP: Keep = Keep::Own(again::Calls::of::<Self>());
 
     unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<R::Value>> {
         // SAFETY: the caller is inside (rule 2), so the closure is alive; shared only, and `F: Sync`.
@@ -146,6 +154,7 @@ where
     type Value = R::Value;
     const RETRYABLE: bool = true;
     const ALONE: bool = true;
+    const KEEP: Keep = Keep::Not(Unkept::InTurn);
 
     unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<R::Value>> {
         // SAFETY: the caller is inside (rule 2), and nobody else: a job of this kind becomes Ready
@@ -197,6 +206,7 @@ impl<B: Body> Cell<B> {
         retryable: B::RETRYABLE,
         task: B::TASK,
         alone: B::ALONE,
+        keep: B::KEEP,
         attempt: attempt::<B>,
         write_error: write_error::<B>,
         take_result: take_result::<B>,

@@ -66,6 +66,13 @@ impl JobCtx {
         Some(&self.header().options.as_ref()?.serial.as_ref()?.key)
     }
 
+    /// The dead job that this one is a replay of: see
+    /// [`DeadLetters::replay`](super::DeadLetters::replay).
+    #[must_use]
+    pub fn replay_of(&self) -> Option<JobId> {
+        Some(self.header().options.as_ref()?.origin?.letter)
+    }
+
     /// Which attempt this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {

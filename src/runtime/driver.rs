@@ -58,6 +58,8 @@ enum Deed {
     Evict(JobRef, Evicted),
     /// The end: nobody is told of anything any more.
     Hush,
+    /// The end: nothing is replayed any more.
+    LetGo,
 }
 
 /// What a deed came to.
@@ -159,7 +161,7 @@ impl Drive for Driver {
                 Stage::Report => {
                     let abandoned = core::mem::take(&mut self.abandoned);
                     self.shared.closing.finish(abandoned, self.rescued);
-                    self.todo.push_back(Deed::Hush);
+                    self.todo.extend([Deed::Hush, Deed::LetGo]);
                     Stage::Ended
                 }
                 // What was pushed after the sweep was swept by its pusher, who saw the phase.
@@ -180,6 +182,7 @@ impl Drive for Driver {
             Deed::Cancel(job, swept) => shared.end_swept(&job, swept),
             Deed::Evict(job, evicted) => evicted.end(shared, &job),
             Deed::Hush => shared.subscribers.close(),
+            Deed::LetGo => shared.letters.close(),
         }
         Outcome::Done
     }

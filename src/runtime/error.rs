@@ -63,6 +63,12 @@ pub struct DeadLetter {
     pub omitted: u64,
     /// What said that there would be no further attempt.
     pub stop: Stop,
+    /// When that was, by the runtime's clock.
+    pub died: Timestamp,
+    /// The job whose letter this one's job was a replay of.
+    pub replay_of: Option<JobId>,
+    /// How many replays led here: 0 for a job that was submitted.
+    pub replays: u32,
 }
 
 impl DeadLetter {
@@ -206,6 +212,52 @@ impl<F> fmt::Debug for SubmitError<F> {
             Self::Full(_) => "Full(..)",
         })
     }
+}
+
+/// Why a dead letter was not replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// There is no letter of this job: it was replayed, purged, taken, pushed out by newer ones, or
+    /// never there.
+    #[error("there is no letter of this job")]
+    NoSuchLetter,
+    /// The letter has no closure that could be called.
+    #[error("the job cannot be replayed: {0}")]
+    NotKept(#[source] Unkept),
+    /// The job makes values of another type.
+    #[error("the job makes values of another type")]
+    OtherValue,
+    /// The runtime is shutting down, or has shut down.
+    #[error("the runtime takes no more jobs")]
+    Closed,
+    /// As many jobs as the runtime's capacity are waiting or running. Try again later.
+    #[error("the runtime holds as many jobs as it may")]
+    Full,
+}
+
+/// Why a letter has no closure that could be called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum Unkept {
+    /// Nobody asked that it be kept: [`Builder::replayable`](super::Builder::replayable).
+    #[error("its closure was not to be kept")]
+    NotAsked,
+    /// It is one that can be called once, and was.
+    #[error("its closure can be called once only")]
+    OneAttempt,
+    /// It may change what it has captured, so it is not what it was when the job began.
+    #[error("its attempts change what they have captured")]
+    InTurn,
+    /// It is a future, which was polled to its end, or dropped.
+    #[error("it is a future")]
+    Task,
+    /// Too many late attempts are still inside.
+    #[error("too many of its late attempts are still running")]
+    LateAttempts,
+    /// The runtime has ended, and dropped it.
+    #[error("the runtime has ended")]
+    Ended,
 }
 
 /// The attempt is no longer the current one: it ran out of time, and its job was given to another

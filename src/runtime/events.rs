@@ -35,6 +35,13 @@ pub enum Event {
     },
     /// No further attempt will be made.
     JobDead(Arc<DeadLetter>),
+    /// A dead letter's job was handed in again, as a new job.
+    JobReplayed {
+        /// The job that died.
+        letter: JobId,
+        /// The new one.
+        job: JobId,
+    },
     /// The job was cancelled.
     JobCancelled {
         /// The job.

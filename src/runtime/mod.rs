@@ -4,7 +4,7 @@
 //! result, or something to block on. If an attempt fails, panics, or shows no life within its
 //! timeout, it is made again as the [`RetryPolicy`](crate::retry::RetryPolicy) says; what comes of the
 //! attempt that was given up is not heard. A job that has run out of attempts leaves a
-//! [`DeadLetter`] with the history of all of them.
+//! [`DeadLetter`] with the history of all of them, from which it can be [replayed](DeadLetters).
 //!
 //! ```
 //! use std::time::Duration;
@@ -96,7 +96,8 @@
 //! - **I3** A step to Ready comes before the push of its entry; a step to Backoff before its timer. So
 //!   there is never an entry or a timer less than needed, and one too many finds that it is stale.
 //! - **I4** The closure is dropped by whoever makes the word final with nobody inside, or by the last
-//!   one to leave after that. A capture may so outlive [`JobHandle::get`].
+//!   one to leave after that. A capture may so outlive [`JobHandle::get`]. A dead letter that keeps the
+//!   closure, to be replayed, is inside like an attempt (`cell/again.rs`).
 //! - **I5** The result is written by the owner of Completing, and read after the publication.
 //! - **I6** A failed exchange is no mismatch: flags move the word, too.
 //! - **I7** A closure that takes one attempt at a time ([`Runtime::submit_mut`]) is Ready only with
@@ -125,7 +126,7 @@
 //! The other protocols are told where they live: the event count (`sleep.rs`), the seat that the
 //! driver watches (`seat.rs`), the way into the driver (`intake.rs`), waiting inside jobs
 //! (`waiting.rs`), the list of workers (`members.rs`), the counts (`stats.rs`), waiting for room
-//! (`room.rs`), tasks (`task.rs`), series (`series.rs`), the end (`shutdown.rs`). One is between two files:
+//! (`room.rs`), tasks (`task.rs`), dead letters (`letters.rs`), series (`series.rs`), the end (`shutdown.rs`). One is between two files:
 //!
 //! ```text
 //! worker: Stand, SleepFence, ReadStanding     driver: WriteStanding, RetireFence, ReadSeat
@@ -147,6 +148,7 @@
 //! | a rescue | as ever; a retry is swept | as ever, until the end: then what runs is `abandoned` |
 //! | a task's waker | queues it; swept | nothing: the task is over |
 //! | a [`Series`]' next tick | planned, and swept: the series is over | not planned: the series is over |
+//! | [`DeadLetters::replay`] | as `submit`: the letter is gone, the job may end as `Shutdown` | [`ReplayError::Closed`]; the letter stays, its closure goes with the end |
 //! | `cancel` | as ever | who is first decides what the handle says |
 //! | `get`, `.await`, `on_complete` | wait for the job's end, which comes | the same |
 //! | `shutdown` | begins it | waits for the same end, with the earliest of the deadlines, and gets the same report |
@@ -155,6 +157,7 @@
 mod builder;
 mod cell;
 mod ctx;
+mod dead_letters;
 mod drain;
 mod driver;
 mod error;
@@ -165,6 +168,7 @@ mod intake;
 mod judge;
 mod keys;
 mod leases;
+mod letters;
 mod members;
 #[cfg(any(tenure_loom, tenure_shuttle))]
 #[doc(hidden)]
@@ -193,12 +197,15 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub use builder::Builder;
 pub use ctx::JobCtx;
+pub use dead_letters::{DeadLetters, LetterFilter, Replays};
 pub use error::{
-    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, JobPanic, SubmitError,
+    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, JobPanic, ReplayError,
+    SubmitError, Unkept,
 };
 pub use events::{Event, Events};
 pub use handle::JobHandle;
 pub use leases::JobLeases;
+pub use letters::LettersFull;
 pub use options::{JobId, JobKey, Priority};
 pub use outcome::{IntoOutcome, Outcome};
 pub use runtime::Runtime;

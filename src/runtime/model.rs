@@ -120,6 +120,9 @@ impl Job {
             history: Vec::new(),
             omitted: 0,
             stop: Stop::MaxAttempts,
+            died: Timestamp::ORIGIN,
+            replay_of: None,
+            replays: 0,
         };
         // SAFETY: each caller owns Completing.
         let ended = unsafe { self.0.die(JobError::Dead(std::sync::Arc::new(letter)), leaving) };

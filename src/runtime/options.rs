@@ -136,8 +136,35 @@ pub(crate) struct Options {
     pub(crate) retry: Option<RetryPolicy>,
     /// `Some(None)`: explicitly without.
     pub(crate) attempt_timeout: Option<Option<Duration>>,
+    /// Whether a letter is to keep its closure.
+    pub(crate) replayable: Option<bool>,
+    /// The letter that it is a replay of.
+    pub(crate) origin: Option<Origin>,
     /// Where the job lives: what a handle tells of a cancellation that somebody waits for.
     pub(crate) home: Weak<Shared>,
+}
+
+/// Where a replay comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) letter: JobId,
+    /// How many replays it is after the job that was submitted.
+    pub(crate) replays: u32,
+}
+
+impl Options {
+    /// What a replay of the job has. Where it comes from, and where it lives, is for the replay to say.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            serial: self.serial.as_ref().map(|serial| Serial::new(serial.key.clone())),
+            retry: self.retry,
+            attempt_timeout: self.attempt_timeout,
+            replayable: self.replayable,
+            origin: None,
+            home: Weak::new(),
+        }
+    }
 }
 
 /// What a job has been through.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::builder::Builder;
 use super::cell::Handed;
 use super::ctx::JobCtx;
-use super::error::{ConfigError, DeadLetter, SubmitError};
+use super::dead_letters::DeadLetters;
+use super::error::{ConfigError, SubmitError};
 use super::events::Events;
 use super::handle::JobHandle;
 use super::leases::JobLeases;
@@ -239,16 +240,10 @@ impl Runtime {
         self.shared().subscribers.subscribe(events)
     }
 
-    /// The dead letters that are kept, the oldest first.
+    /// The jobs that ended dead: to look through, to replay, to throw away.
     #[must_use]
-    pub fn dead_letters(&self) -> Vec<Arc<DeadLetter>> {
-        self.shared().letters()
-    }
-
-    /// Takes the dead letters out.
-    #[must_use]
-    pub fn take_dead_letters(&self) -> Vec<Arc<DeadLetter>> {
-        self.shared().take_letters()
+    pub fn dead_letters(&self) -> DeadLetters<'_> {
+        DeadLetters::new(self.shared())
     }
 
     /// The leases that running attempts hold on their jobs' keys: to list, peek and subscribe to.

@@ -2,8 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
@@ -11,11 +10,12 @@ use crossbeam_utils::CachePadded;
 use super::builder::Config;
 use super::cell::{JobRef, contained};
 use super::drain::Drainers;
-use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError};
+use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError, Unkept};
 use super::events::{Event, Subscribers};
 use super::gates::{Numbers, Pause};
 use super::intake::{Bell, Intake};
 use super::keys::Keys;
+use super::letters::{Entry, Kept, Letters};
 use super::members::{Member, Members};
 use super::options::{JobId, Priority};
 use super::room::Room;
@@ -56,7 +56,14 @@ pub(crate) struct Failed {
 /// A job that is dead, and that nobody was told of.
 pub(crate) struct Dead {
     letter: Arc<DeadLetter>,
-    surplus: Option<Arc<DeadLetter>>,
+    surplus: Option<Surplus>,
+}
+
+/// What there was no room for.
+struct Surplus {
+    /// `None`: it is the new one itself.
+    older: Option<Arc<DeadLetter>>,
+    kept: Result<Kept, Unkept>,
 }
 
 /// A job that the shutdown cancelled, counted; nobody was told of it.
@@ -88,8 +95,7 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) subscribers: Subscribers,
     pub(crate) counters: CachePadded<Counters>,
-    // A `std` lock: dead jobs only.
-    letters: Mutex<VecDeque<Arc<DeadLetter>>>,
+    pub(crate) letters: Letters,
     /// The number of the job taken in last.
     ids: Numbers,
     pub(crate) room: CachePadded<Room>,
@@ -100,6 +106,7 @@ impl Shared {
         config: Config,
         clock: Arc<dyn Clock>,
         subscribers: Subscribers,
+        letters: Letters,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -118,7 +125,7 @@ impl Shared {
             keys: Keys::new(Arc::clone(&clock)),
             subscribers,
             counters: CachePadded::new(Counters::new()),
-            letters: Mutex::new(VecDeque::new()),
+            letters,
             ids: Numbers::new(),
             clock,
         })
@@ -345,18 +352,26 @@ impl Shared {
     ) -> (Dead, Ended) {
         let (history, omitted) =
             job.past(|past| (core::mem::take(&mut past.history), past.omitted));
+        let (kept, leaving) = self.letters.closure_of(job, leaving);
+        let options = job.options.as_deref();
+        let origin = options.and_then(|o| o.origin);
         let letter = Arc::new(DeadLetter {
             id: JobId(job.id),
-            name: job.options.as_ref().and_then(|o| o.name.clone()),
-            key: job.options.as_ref().and_then(|o| o.serial.as_ref()).map(|s| s.key.clone()),
+            name: options.and_then(|o| o.name.clone()),
+            key: options.and_then(|o| o.serial.as_ref()).map(|s| s.key.clone()),
             history,
             omitted,
             stop,
+            died: self.clock.now(),
+            replay_of: origin.map(|origin| origin.letter),
+            replays: origin.map_or(0, |origin| origin.replays),
         });
         // Whoever has the result finds the letter.
-        let surplus = self.keep(Arc::clone(&letter));
-        // With no room at all it is the same, and not the last one.
-        let surplus = surplus.filter(|surplus| !Arc::ptr_eq(surplus, &letter));
+        let surplus = self.letters.put(Entry { letter: Arc::clone(&letter), kept });
+        let surplus = surplus.map(|Entry { letter: lost, kept }| {
+            self.counters.letters_lost.share(1);
+            Surplus { older: (!Arc::ptr_eq(&lost, &letter)).then_some(lost), kept }
+        });
         self.count(member, |c| &c.dead);
         // SAFETY: the caller owns Completing.
         let ended = unsafe { job.die(JobError::Dead(Arc::clone(&letter)), leaving) };
@@ -368,30 +383,14 @@ impl Shared {
         self.subscribers.tell(|| Event::JobDead(Arc::clone(&letter)));
         // They may be the last ones by now. Errors are the user's: their drop runs without the lock, and
         // may panic.
-        self.contained("drop of an error", move || drop(letter));
-        self.contained("drop of an error", move || drop(surplus));
-    }
-
-    /// Puts a letter to the others. The oldest comes back if there are too many.
-    fn keep(&self, letter: Arc<DeadLetter>) -> Option<Arc<DeadLetter>> {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.push_back(letter);
-        let surplus = (letters.len() > self.config.dead_letters).then(|| letters.pop_front());
-        drop(letters);
-        if surplus.is_some() {
-            self.counters.letters_lost.share(1);
+        if let Some(Surplus { older, kept }) = surplus {
+            if let Some(hook) = &self.config.on_letter_lost {
+                self.contained("hook for lost letters", || hook(older.as_ref().unwrap_or(&letter)));
+            }
+            self.contained("drop of an error", move || drop(older));
+            self.contained("drop of a closure", move || drop(kept));
         }
-        surplus.flatten()
-    }
-
-    pub(crate) fn letters(&self) -> Vec<Arc<DeadLetter>> {
-        let letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.iter().cloned().collect()
-    }
-
-    pub(crate) fn take_letters(&self) -> Vec<Arc<DeadLetter>> {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.drain(..).collect()
+        self.contained("drop of an error", move || drop(letter));
     }
 
     /// Somebody made the job's word Cancelled.

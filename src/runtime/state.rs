@@ -137,8 +137,7 @@ impl StateCell {
         Self(AtomicU64::new(first as u64))
     }
 
-    /// One whose next lease has this epoch, to test the end of the range.
-    #[cfg(all(test, not(tenure_loom)))]
+    /// One whose leases come after this epoch.
     pub(crate) fn with_epoch(first: State, epoch: u32) -> Self {
         Self(AtomicU64::new(first as u64 | (u64::from(epoch) << word::EPOCH_SHIFT)))
     }
@@ -354,6 +353,14 @@ impl StateCell {
             (w.state() == State::Suspended).then_some(w.to(State::Ready))
         })
         .is_ok()
+    }
+
+    /// The caller, who owns Completing, goes into the closure, too. False: it is full.
+    #[must_use]
+    pub(crate) fn enter(&self) -> bool {
+        // ORDERING: Relaxed: nothing is read on it; an RMW carries on what others released.
+        self.update(Ordering::Relaxed, |w| (w.runners() < MAX_RUNNERS).then_some(w.runner_in()))
+            .is_ok()
     }
 
     /// A fenced attempt is out of the closure. True: the job is over and nobody else is inside, so

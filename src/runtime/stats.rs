@@ -68,8 +68,12 @@ counters! {
     parks,
     /// Jobs taken from another worker.
     steals,
-    /// Dead letters that were dropped because there were too many.
+    /// Dead letters that were dropped, or not kept, because there were too many.
     letters_lost,
+    /// Dead letters that were thrown away by a purge.
+    letters_purged,
+    /// Dead letters whose jobs were handed in again.
+    replayed,
 }
 
 /// One counter.

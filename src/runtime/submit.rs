@@ -171,6 +171,14 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
 }
 
 impl<F> Job<'_, F, Retried> {
+    /// Whether its closure is kept with its letter, should it die, so that it can be replayed: see
+    /// [`DeadLetters`](super::DeadLetters). Defaults to the runtime's.
+    pub fn replayable(mut self, replayable: bool) -> Self {
+        self.options.replayable = Some(replayable);
+        self.special = true;
+        self
+    }
+
     /// When and how often it is tried again. Defaults to the runtime's.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = Some(policy);

@@ -14,9 +14,9 @@ use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::cell::{Body, Header, JobRef};
+use super::cell::{Body, Header, JobRef, Keep};
 use super::ctx::JobCtx;
-use super::error::SubmitError;
+use super::error::{SubmitError, Unkept};
 use super::handle::JobHandle;
 use super::options::{Options, Priority};
 use super::outcome::Outcome;
@@ -34,6 +34,7 @@ where
     type Value = F::Output;
     const RETRYABLE: bool = false;
     const TASK: bool = true;
+    const KEEP: Keep = Keep::Not(Unkept::Task);
 
     unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<F::Output>> {
         let job = ctx.job().as_ptr();
