@@ -1,0 +1,357 @@
+//! The service over HTTP, beside a receiver: what it refuses, replays, and leaves behind.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use serde_json::{Value, json};
+
+use crate::engine::Engine;
+use crate::options::{Receive, Serve};
+use crate::receiver::Receiver;
+use crate::server::Server;
+
+/// Much longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Parser)]
+#[command(args_override_self = true)]
+struct Alone<T: clap::Args> {
+    #[command(flatten)]
+    options: T,
+}
+
+fn options<T: clap::Args>(words: &[&str]) -> T {
+    let all = ["test", "--listen", "127.0.0.1:0"].iter().chain(words);
+    Alone::parse_from(all).options
+}
+
+fn serve(words: &[&str]) -> Server {
+    let quick = ["--workers", "4", "--backoff", "1ms", "--max-backoff", "20ms"];
+    Server::start(&options::<Serve>(&[&quick, words].concat())).unwrap()
+}
+
+fn receive(words: &[&str]) -> Receiver {
+    let calm = ["--fail", "0", "--hang", "0"];
+    let words: Vec<_> = if words.is_empty() { calm.to_vec() } else { words.to_vec() };
+    Receiver::start(&options::<Receive>(&words)).unwrap()
+}
+
+/// An address where nobody listens, and nobody will.
+fn nobody() -> (SocketAddr, tokio::net::TcpSocket) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    (socket.local_addr().unwrap(), socket)
+}
+
+struct Said {
+    status: u16,
+    retry_after: Option<String>,
+    body: String,
+}
+
+impl Said {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+    }
+
+    /// A refusal says why, as JSON.
+    fn refused(&self, status: u16) -> &Self {
+        assert_eq!(self.status, status, "{}", self.body);
+        assert!(self.json()["error"].as_str().is_some_and(|why| !why.is_empty()), "{}", self.body);
+        self
+    }
+}
+
+fn ask(server: &Server, method: &str, path: &str, body: Option<&str>) -> Said {
+    let agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(LIMIT))
+        .proxy(None)
+        .build()
+        .new_agent();
+    let uri = format!("http://{}{path}", server.address());
+    let request = ureq::http::Request::builder().method(method).uri(uri);
+    let request = request.header("content-type", "application/json");
+    let request = request.body(body.unwrap_or_default().to_owned()).unwrap();
+    let mut answer = agent.run(request).unwrap();
+    Said {
+        status: answer.status().as_u16(),
+        retry_after: answer.headers().get("retry-after").map(|v| v.to_str().unwrap().to_owned()),
+        body: answer.body_mut().read_to_string().unwrap(),
+    }
+}
+
+fn post(server: &Server, request: &Value) -> Said {
+    ask(server, "POST", "/deliveries", Some(&request.to_string()))
+}
+
+fn get(server: &Server, path: &str) -> Said {
+    ask(server, "GET", path, None)
+}
+
+fn delivery(to: SocketAddr, id: &str) -> Value {
+    json!({ "url": format!("http://{to}/hook"), "subscriber": "s", "body": { "n": 1 }, "id": id })
+}
+
+/// Waits until a delivery is in that state.
+fn wait_for(server: &Server, id: &str, state: &str) -> Value {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let told = get(server, &format!("/deliveries/{id}")).json();
+        if told["state"] == state {
+            return told;
+        }
+        assert!(Instant::now() < until, "not {state}: {told}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_delivery_arrives_with_its_token_and_can_be_looked_up() {
+    let (receiver, server) = (receive(&[]), serve(&[]));
+    let said = post(&server, &delivery(receiver.address(), "a"));
+    assert_eq!((said.status, said.json()["id"].as_str()), (202, Some("a")));
+    let told = wait_for(&server, "a", "delivered");
+    assert_eq!(told["attempts"], 1);
+    assert_eq!(told["history"][0]["answer"], "204 No Content");
+    let taken = receiver.taken();
+    assert_eq!(taken[0][0].0, "a");
+    assert_eq!(told["history"][0]["token"], taken[0][0].1.to_string());
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_says_why() {
+    let server = serve(&[]);
+    for (body, status) in [
+        ("", 400),
+        ("{", 400),
+        ("[]", 422),
+        ("{}", 422),
+        (r#"{"url": 7, "subscriber": "s", "body": 1}"#, 422),
+        (r#"{"url": "http://h/", "subscriber": "s", "body": 1, "more": 1}"#, 422),
+        (r#"{"url": "https://h/", "subscriber": "s", "body": 1}"#, 422),
+        (r#"{"url": "h", "subscriber": "s", "body": 1}"#, 422),
+        (r#"{"url": "http://h/", "subscriber": "", "body": 1}"#, 422),
+        (r#"{"url": "http://h/", "subscriber": "s", "body": 1, "id": "a b"}"#, 422),
+    ] {
+        ask(&server, "POST", "/deliveries", Some(body)).refused(status);
+    }
+    let large = json!({ "url": "http://h/", "subscriber": "s", "body": "x".repeat(300_000) });
+    post(&server, &large).refused(413);
+    get(&server, "/deliveries/unknown").refused(404);
+    get(&server, "/nowhere").refused(404);
+    ask(&server, "DELETE", "/deliveries", None).refused(405);
+    ask(&server, "POST", "/dead-letters/unknown/replay", None).refused(404);
+    ask(&server, "DELETE", "/dead-letters/unknown", None).refused(404);
+    assert_eq!(get(&server, "/health").json()["in_hand"], 0);
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn the_same_request_is_the_same_delivery() {
+    let (receiver, server) = (receive(&[]), serve(&[]));
+    let request = delivery(receiver.address(), "a");
+    assert_eq!(post(&server, &request).status, 202);
+    assert_eq!(post(&server, &request).status, 200);
+    let mut other = request.clone();
+    other["body"] = json!("another one");
+    post(&server, &other).refused(409);
+    wait_for(&server, "a", "delivered");
+    assert_eq!(post(&server, &request).status, 200);
+    assert!(server.stop().is_clean());
+    assert_eq!(receiver.report().requests, 1);
+}
+
+#[test]
+fn a_dead_letter_tells_its_history_and_can_be_replayed() {
+    let (receiver, server) = (receive(&[]), serve(&[]));
+    let mut request = delivery(receiver.address(), "a");
+    request["body"] = json!({ "poison": true });
+    assert_eq!(post(&server, &request).status, 202);
+    wait_for(&server, "a", "dead");
+    let letters = get(&server, "/dead-letters").json();
+    assert_eq!(letters["total"], 1);
+    let letter = &letters["dead_letters"][0];
+    assert_eq!((letter["id"].as_str(), letter["attempts"].as_u64()), (Some("a"), Some(1)));
+    let cause = letter["history"][0]["cause"].as_str();
+    assert!(cause.is_some_and(|cause| cause.contains("422")), "{letter}");
+
+    receiver.mend();
+    assert_eq!(ask(&server, "POST", "/dead-letters/a/replay", None).status, 202);
+    let told = wait_for(&server, "a", "delivered");
+    assert_eq!((told["attempts"].as_u64(), told["replays"].as_u64()), (Some(2), Some(1)));
+    assert_eq!(get(&server, "/dead-letters").json()["total"], 0);
+    ask(&server, "POST", "/dead-letters/a/replay", None).refused(404);
+    let tokens: Vec<u64> = told["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|attempt| attempt["token"].as_str().unwrap().parse().unwrap())
+        .collect();
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn dead_letters_can_be_thrown_away() {
+    let (receiver, server) = (receive(&[]), serve(&[]));
+    for id in ["a", "b", "c"] {
+        let mut request = delivery(receiver.address(), id);
+        request["body"] = json!({ "poison": true });
+        assert_eq!(post(&server, &request).status, 202);
+        wait_for(&server, id, "dead");
+    }
+    assert_eq!(get(&server, "/dead-letters?limit=1").json()["total"], 3);
+    assert_eq!(ask(&server, "DELETE", "/dead-letters/b", None).status, 204);
+    get(&server, "/deliveries/b").refused(404);
+    assert_eq!(ask(&server, "DELETE", "/dead-letters", None).json()["purged"], 2);
+    assert_eq!(get(&server, "/dead-letters").json()["total"], 0);
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn the_oldest_dead_letters_go_when_there_are_too_many() {
+    let (receiver, server) = (receive(&[]), serve(&["--dead-letters", "2"]));
+    for id in ["a", "b", "c"] {
+        let mut request = delivery(receiver.address(), id);
+        request["body"] = json!({ "poison": true });
+        assert_eq!(post(&server, &request).status, 202);
+        let until = Instant::now() + LIMIT;
+        while get(&server, "/metrics").body.lines().all(|line| {
+            line != format!("tenure_jobs_total{{outcome=\"dead\"}} {}", id.as_bytes()[0] - b'a' + 1)
+        }) {
+            assert!(Instant::now() < until);
+        }
+    }
+    let letters = get(&server, "/dead-letters").json();
+    let ids: Vec<_> =
+        letters["dead_letters"].as_array().unwrap().iter().map(|l| &l["id"]).collect();
+    assert_eq!(ids, ["b", "c"]);
+    get(&server, "/deliveries/a").refused(404);
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn who_asks_too_much_is_told_to_come_again() {
+    let (nowhere, _place) = nobody();
+    // What waits for its retry is in hand for minutes.
+    let slow = ["--backoff", "10m", "--max-backoff", "10m", "--attempts", "100", "--grace", "0s"];
+    let server = serve(&[&slow[..], &["--capacity", "3", "--per-subscriber", "2"]].concat());
+    for (id, subscriber, status) in [
+        ("a", "one", 202),
+        ("b", "one", 202),
+        ("c", "one", 429),
+        ("d", "two", 202),
+        ("e", "two", 503),
+    ] {
+        let mut request = delivery(nowhere, id);
+        request["subscriber"] = json!(subscriber);
+        let said = post(&server, &request);
+        assert_eq!(said.status, status, "{id}: {}", said.body);
+        assert_eq!(said.retry_after.as_deref(), (status != 202).then_some("1"), "{id}");
+    }
+    // What was refused is not there, and may come again.
+    get(&server, "/deliveries/e").refused(404);
+    let mut left = server.stop().undelivered;
+    left.sort();
+    assert_eq!(left, ["a", "b", "d"]);
+}
+
+#[test]
+fn a_late_attempt_takes_nothing_and_its_successor_delivers() {
+    // Every attempt hangs for longer than it may.
+    let receiver = receive(&["--fail", "0", "--hang", "1", "--hang-for", "1s"]);
+    let server = serve(&["--attempt-timeout", "100ms", "--attempts", "3"]);
+    assert_eq!(post(&server, &delivery(receiver.address(), "a")).status, 202);
+    let told = wait_for(&server, "a", "dead");
+    assert_eq!(told["attempts"], 3);
+    // The last one to come is the one that may take it, late as it is; it has no successor.
+    let until = Instant::now() + LIMIT;
+    while receiver.report().taken + receiver.report().stale_refused < 3 {
+        assert!(Instant::now() < until, "{:?}", receiver.report());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let report = receiver.report();
+    assert_eq!((report.taken, report.stale_refused, report.stale_taken), (1, 2, 0));
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn a_stop_delivers_what_it_can_and_names_the_rest() {
+    let (nowhere, _place) = nobody();
+    let receiver = receive(&[]);
+    let server = serve(&["--backoff", "10m", "--max-backoff", "10m", "--grace", "1s"]);
+    for n in 0..50 {
+        let mut request = delivery(receiver.address(), &format!("good-{n}"));
+        request["subscriber"] = json!(format!("s{n}"));
+        assert_eq!(post(&server, &request).status, 202);
+    }
+    let mut hopeless = delivery(nowhere, "hopeless");
+    hopeless["subscriber"] = json!("nobody");
+    assert_eq!(post(&server, &hopeless).status, 202);
+    let report = server.stop();
+    assert!(!report.is_clean());
+    assert!(report.undelivered.iter().any(|id| id == "hopeless"));
+    // Each of the others was taken, or is named.
+    let taken = receiver.taken();
+    let taken: Vec<_> = taken.iter().flatten().map(|(id, _)| id).collect();
+    for n in 0..50 {
+        let id = format!("good-{n}");
+        assert!(taken.contains(&&id) || report.undelivered.contains(&id), "{id} is lost");
+    }
+}
+
+#[test]
+fn a_stopping_service_takes_nothing_more_and_says_so() {
+    let (nowhere, _place) = nobody();
+    let receiver = receive(&[]);
+    let server = serve(&["--backoff", "10m", "--max-backoff", "10m"]);
+    assert_eq!(post(&server, &delivery(nowhere, "hopeless")).status, 202);
+    let engine: Arc<Engine> = Arc::clone(server.engine());
+    let stopping = thread::spawn(move || engine.stop(Duration::from_secs(1)));
+    let until = Instant::now() + LIMIT;
+    while get(&server, "/health").status == 200 {
+        assert!(Instant::now() < until);
+    }
+    assert_eq!(get(&server, "/health").json()["status"], "stopping");
+    let said = post(&server, &delivery(receiver.address(), "late"));
+    assert_eq!(said.refused(503).retry_after.as_deref(), Some("1"));
+    ask(&server, "POST", "/dead-letters/any/replay", None).refused(503);
+    assert_eq!(stopping.join().unwrap().undelivered, ["hopeless"]);
+    // A second stop finds nothing to do.
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn metrics_are_what_prometheus_reads() {
+    let (receiver, server) = (receive(&[]), serve(&[]));
+    assert_eq!(post(&server, &delivery(receiver.address(), "a")).status, 202);
+    wait_for(&server, "a", "delivered");
+    // The counters are written after the delivery's own state.
+    let until = Instant::now() + LIMIT;
+    let page = loop {
+        let page = get(&server, "/metrics").body;
+        if page.lines().any(|line| line == "tenure_queue_depth 0") {
+            break page;
+        }
+        assert!(Instant::now() < until, "{page}");
+    };
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(series.starts_with("tenure_"), "{line}");
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+    }
+    for line in [
+        "tenure_jobs_total{outcome=\"succeeded\"} 1",
+        "tenure_jobs_submitted_total 1",
+        "tenure_queue_depth 0",
+        "tenure_job_duration_seconds_count 1",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
+    }
+    assert!(server.stop().is_clean());
+}
