@@ -8,12 +8,12 @@
 //! | who owns the critical section? | [`AdaptiveMutex`]: spins while that pays, then parks |
 //! | who owns this key, and until when? | [`LeaseTable`]: an expiring lock with a fencing token and a private draft |
 //! | when is it tried again, and when not? | [`RetryPolicy`], [`timer::Wheel`] |
-//! | who runs the job, and who notices when that fails? | [`Runtime`]: jobs leased, retried, fenced, answered |
+//! | who runs the job, and who notices when that fails? | [`Runtime`]: jobs leased, retried, fenced, answered; [`supervise`]: actors and their supervisors |
 //!
 //! Each layer uses only what stands to its left:
 //!
 //! ```text
-//! sync, clock → wait → lock, promise → lease, retry, timer → runtime
+//! sync, clock → wait → lock, promise → lease, retry, timer → runtime → supervise
 //! ```
 //!
 //! Each room's page begins with a tour, and has the table of its state word, the diagram, and the
@@ -40,6 +40,7 @@ pub mod lock;
 pub mod promise;
 pub mod retry;
 pub mod runtime;
+pub mod supervise;
 pub mod timer;
 pub mod wait;
 
@@ -48,6 +49,7 @@ pub use lock::{AdaptiveMutex, AdaptiveMutexGuard};
 pub use promise::{Eventual, Promise};
 pub use retry::RetryPolicy;
 pub use runtime::{JobCtx, JobHandle, Runtime};
+pub use supervise::{Actor, ActorRef};
 
 /// The README's examples are tests.
 #[cfg(doctest)]

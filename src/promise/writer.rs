@@ -158,7 +158,7 @@ impl<T, E> Promise<T, E> {
     }
 
     /// Settles with any outcome; gives it back if no reader is left.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         self,
         outcome: Result<T, EventualError<E>>,
     ) -> Option<Result<T, EventualError<E>>> {

@@ -203,6 +203,13 @@ impl<F> SubmitError<F> {
             Self::Closed(job) | Self::Full(job) => job,
         }
     }
+
+    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> SubmitError<G> {
+        match self {
+            Self::Closed(job) => SubmitError::Closed(f(job)),
+            Self::Full(job) => SubmitError::Full(f(job)),
+        }
+    }
 }
 
 impl<F> fmt::Debug for SubmitError<F> {

@@ -156,6 +156,7 @@
 
 mod builder;
 mod cell;
+mod clockwork;
 mod ctx;
 mod dead_letters;
 mod drain;
@@ -164,7 +165,7 @@ mod error;
 mod events;
 mod gates;
 mod handle;
-mod intake;
+pub(crate) mod intake;
 mod judge;
 mod keys;
 mod leases;
@@ -196,6 +197,8 @@ mod worker;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub use builder::Builder;
+pub(crate) use cell::contained;
+pub(crate) use clockwork::Clockwork;
 pub use ctx::JobCtx;
 pub use dead_letters::{DeadLetters, LetterFilter, Replays};
 pub use error::{
@@ -213,7 +216,9 @@ pub use runtime::Runtime;
 pub use schedule::CronError;
 pub use schedule::{Missed, Schedule};
 pub use series::{Repeated, Series};
+pub(crate) use shared::Shared;
 pub use shutdown::{Abandoned, ShutdownReport};
 pub use stats::Stats;
 pub use submit::{InTurn, Job, OneAttempt, Retried, SubmitManyError};
+pub(crate) use task::{Turns, spawn_turns};
 pub use waiting::blocking;

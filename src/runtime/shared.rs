@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 
 use super::builder::Config;
 use super::cell::{JobRef, contained};
+use super::clockwork::{Clockwork, Wound};
 use super::drain::Drainers;
 use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError, Unkept};
 use super::events::{Event, Subscribers};
@@ -82,6 +83,7 @@ pub(crate) struct Shared {
     /// For those who are to find the runtime if it still lives.
     me: Weak<Self>,
     pub(crate) clock: Arc<dyn Clock>,
+    wound: Wound,
     injectors: [CachePadded<Injector<JobRef>>; 3],
     pub(crate) sleepers: CachePadded<Sleepers>,
     pub(crate) closing: Closing,
@@ -116,6 +118,7 @@ impl Shared {
             sleepers: CachePadded::new(Sleepers::new()),
             closing: Closing::new(),
             paused: Pause::new(),
+            wound: Wound::default(),
             members: Members::new(),
             intake: Intake::new(),
             bell: CachePadded::new(Bell::new()),
@@ -201,6 +204,11 @@ impl Shared {
     }
 
     // --- time -----------------------------------------------------------------------------------
+
+    /// Timers that run callbacks.
+    pub(crate) fn timers(&self) -> Result<Arc<Clockwork>, crate::timer::StartError> {
+        self.wound.timers(&self.clock)
+    }
 
     /// The moment after `delay`; `None` is now.
     pub(crate) fn after(&self, delay: Duration) -> Option<Timestamp> {

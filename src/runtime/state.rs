@@ -402,6 +402,12 @@ impl StateCell {
         .is_ok()
     }
 
+    /// Whether the attempt `epoch` is the current one, and has shown life already.
+    pub(crate) fn seems_alive(&self, epoch: u32) -> bool {
+        let word = self.peek();
+        word.is(State::Leased, epoch) && word.has(HEARTBEAT_SEEN)
+    }
+
     /// Whether the attempt `epoch` is the current one.
     pub(crate) fn is_current(&self, epoch: u32) -> bool {
         // ORDERING: Relaxed: true may be old news by the time the caller acts, whatever the

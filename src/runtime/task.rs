@@ -52,6 +52,31 @@ where
     }
 }
 
+/// Something that takes one turn after another on the workers, each as long as it likes, and is woken
+/// for the next: an actor. Unlike a future it sees the attempt, so it can show life between its steps.
+pub(crate) trait Turns: Send + 'static {
+    /// One turn, on a worker, never two at once. True: it was the last one. Else the next one comes when
+    /// the waker is woken, which it may be already; the waker stays the same for all turns.
+    fn turn(&mut self, ctx: &JobCtx, waker: &Waker) -> bool;
+}
+
+/// Turns, as a task's closure.
+struct InTurns<T>(T);
+
+impl<T: Turns> Body for InTurns<T> {
+    type Value = ();
+    const RETRYABLE: bool = false;
+    const TASK: bool = true;
+
+    unsafe fn call(this: *mut Self, ctx: &JobCtx) -> Option<Outcome<()>> {
+        // SAFETY: as for a future: a reference that is only lent.
+        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw(ctx.job().as_ptr())) });
+        // SAFETY: as for a future: one turn at a time, and nobody else is inside (rule 2).
+        let turns = unsafe { &mut (*this).0 };
+        turns.turn(ctx, &waker).then_some(Outcome::Done(()))
+    }
+}
+
 /// A waker is one reference to the job.
 fn raw(job: *mut Header) -> RawWaker {
     const VERBS: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop_waker);
@@ -151,15 +176,32 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
+    hand_in(shared, Task(future), None).map_err(|refused| refused.map(|Task(future)| future))
+}
+
+/// Hands in turns; the first one needs no wake.
+pub(crate) fn spawn_turns<T: Turns>(
+    shared: &Arc<Shared>,
+    turns: T,
+    name: Option<Arc<str>>,
+) -> Result<JobHandle<()>, SubmitError<T>> {
+    hand_in(shared, InTurns(turns), name).map_err(|refused| refused.map(|InTurns(turns)| turns))
+}
+
+fn hand_in<B: Body>(
+    shared: &Arc<Shared>,
+    body: B,
+    name: Option<Arc<str>>,
+) -> Result<JobHandle<B::Value>, SubmitError<B>> {
     if shared.closing.has_begun() {
-        return Err(SubmitError::Closed(future));
+        return Err(SubmitError::Closed(body));
     }
     if !shared.room.take() {
-        return Err(SubmitError::Full(future));
+        return Err(SubmitError::Full(body));
     }
-    let options = Options { home: shared.weak(), ..Options::default() };
+    let options = Options { home: shared.weak(), name, ..Options::default() };
     let (job, handle) = JobRef::new(
-        Task(future),
+        body,
         StateCell::new(State::Ready),
         shared.address(),
         shared.next_id(),
