@@ -32,7 +32,7 @@ fn started<P: Pool>(pool: &P) -> Option<u64> {
             Some(waited)
         }
         Err(_) => {
-            std::mem::forget(handle);
+            P::detach(handle);
             None
         }
     }
@@ -48,7 +48,7 @@ fn idle<P: Pool>(pool: &P, jobs: usize, into: &mut Vec<u64>) {
 fn busy<P: Pool>(pool: &P, jobs: usize, into: &mut Vec<u64>) {
     fn again<P: Pool>(pool: P, stop: Arc<AtomicBool>) {
         let inner = pool.clone();
-        std::mem::forget(pool.submit(move || {
+        P::detach(pool.submit(move || {
             let x = work(1, 5_000);
             if !stop.load(Ordering::Relaxed) {
                 again(inner, stop);

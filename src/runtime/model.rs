@@ -340,8 +340,8 @@ impl Pool {
         self.0.begin_search();
     }
 
-    pub fn end_search(&self) {
-        self.0.end_search();
+    pub fn end_search(&self, has_work: impl FnOnce() -> bool) {
+        self.0.end_search(has_work);
     }
 
     pub fn sleep(&self, recheck: impl FnOnce() -> bool) {
@@ -569,7 +569,7 @@ impl Crewman {
                 slept.set(!stays);
                 stays
             });
-            self.sleepers.end_search();
+            self.sleepers.end_search(|| false);
             // Only the shutdown wakes it here, and the driver was done before that.
             assert!(!slept.get() || !self.member.is_stuck(), "forgotten in its sleep");
         }

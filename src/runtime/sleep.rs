@@ -15,8 +15,10 @@
 //!
 //! The two fences have one order. If PushFence comes first, Recheck sees the push. If SleepFence
 //! comes first, ReadCounts sees the sleeper, and wakes one, unless somebody searches. A searcher
-//! that finds work may have been the reason for not waking: so if it was the last one, it does what
-//! a pusher does, fence included. A searcher that finds nothing becomes a sleeper, by the same rule.
+//! that finds work may have been the reason for not waking: so the last one stops being counted, and
+//! looks again behind a fence of its own. If PushFence comes before that, it sees the push, and wakes
+//! one in the pusher's place; if after, ReadCounts sees that nobody searches. A searcher that finds
+//! nothing becomes a sleeper, by the same rule.
 //!
 //! A permit hands nothing over. Who was woken and does not see yet why goes to sleep by the same rule,
 //! and sees it then.
@@ -98,13 +100,21 @@ impl Sleepers {
         self.counts.fetch_add(ONE_SEARCHING, Ordering::Relaxed);
     }
 
-    /// The caller has found work.
-    pub(crate) fn end_search(&self) {
-        // ORDERING: Relaxed: ordered by the fence in `notify`.
+    /// The caller, who searched, has found work or leaves. Wakes another if there is more to do, as
+    /// `has_work` says: a wake costs as much as many jobs, and would come before the one that was found.
+    pub(crate) fn end_search(&self, has_work: impl FnOnce() -> bool) {
+        // ORDERING: Relaxed: ordered by the fence below.
         let before = self.counts.fetch_sub(ONE_SEARCHING, Ordering::Relaxed);
-        if searching(before) == 1 {
-            // A pusher may have counted on us; what it pushed may not be what we found.
-            self.notify();
+        if searching(before) > 1 {
+            return;
+        }
+        // A pusher may have counted on us; what it pushed may not be what we found.
+        // ORDERING: SeqCst fence: EndFence, pairs with PushFence in `notify`.
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
+        let seen = self.counts.load(Ordering::Relaxed);
+        if searching(seen) == 0 && sleeping(seen) > 0 && has_work() {
+            self.wake_slow(false);
         }
     }
 

@@ -204,7 +204,7 @@ impl Local {
                     || self.is_surplus()
             });
         };
-        sleepers.end_search();
+        sleepers.end_search(|| self.has_work());
         if let Some(job) = found {
             self.run(job);
         }

@@ -63,6 +63,10 @@ impl Crew {
         }
     }
 
+    fn has_work(&self) -> bool {
+        self.queue.load(Ordering::Relaxed) > 0 || self.other.load(Ordering::Relaxed) > 0
+    }
+
     fn find(&self) -> bool {
         take(&self.queue) || take(&self.other)
     }
@@ -103,13 +107,9 @@ impl Crew {
                 if self.find() {
                     break true;
                 }
-                self.pool.sleep(|| {
-                    self.queue.load(Ordering::Relaxed) > 0
-                        || self.other.load(Ordering::Relaxed) > 0
-                        || self.done()
-                });
+                self.pool.sleep(|| self.has_work() || self.done());
             };
-            self.pool.end_search();
+            self.pool.end_search(|| self.has_work());
             if found {
                 self.run(long);
             }
@@ -201,8 +201,36 @@ models! { "runtime";
         ]);
         crew.ended(2);
     }
+    /// A worker that searched found something else; a job was pushed meanwhile, perhaps without a wake
+    /// because of it: the one that sleeps gets it.
+    end_search_x_push_x_sleep [bound: 2] {
+        let shared = Arc::new((Pool::default(), AtomicU32::new(0)));
+        let (sleeper, searcher, pusher) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
+        let sleeper = thread::spawn(move || {
+            let (pool, queue) = &*sleeper;
+            pool.begin_search();
+            while !take(queue) {
+                pool.sleep(|| queue.load(Ordering::Relaxed) > 0);
+            }
+            pool.end_search(|| false);
+        });
+        let searcher = thread::spawn(move || {
+            let (pool, queue) = &*searcher;
+            pool.begin_search();
+            pool.end_search(|| queue.load(Ordering::Relaxed) > 0);
+        });
+        let pusher = thread::spawn(move || {
+            let (pool, queue) = &*pusher;
+            queue.fetch_add(1, Ordering::Release);
+            pool.notify();
+        });
+        for thread in [sleeper, searcher, pusher] {
+            thread.join().unwrap();
+        }
+        assert!(shared.0.is_clear(), "{:?}", shared.0);
+    }
     /// Two jobs, two workers, each busy until both jobs run: the last searcher has to wake the other.
-    last_searcher [bound: 2, once] {
+    last_searcher [bound: 1, once] {
         let crew = Crew::new(2);
         join(vec![
             spawn(&crew, |c| c.work(true)),
@@ -323,7 +351,7 @@ models! { "runtime";
             while limits.is_paused() {
                 pool.sleep(|| !limits.is_paused());
             }
-            pool.end_search();
+            pool.end_search(|| false);
         });
         let caller = thread::spawn(move || caller.1.pause(false, &caller.0));
         worker.join().unwrap();

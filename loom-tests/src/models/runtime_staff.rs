@@ -87,7 +87,7 @@ models! { "runtime_staff";
                     snapshot.has_work()
                 });
             };
-            sleeper.pool.end_search();
+            sleeper.pool.end_search(|| false);
             job.drive(1);
         });
         let joiner = spawn(&staff, None, |staff, hand| {
@@ -222,7 +222,7 @@ models! { "runtime_staff";
             while !hand.is_stuck() {
                 staff.pool.sleep(|| hand.is_stuck());
             }
-            staff.pool.end_search();
+            staff.pool.end_search(|| false);
             assert!(!staff.part(hand), "it is counted out");
         });
         let driver = spawn(&staff, Some(&hands[0]), |staff, hand| {
@@ -291,7 +291,7 @@ models! { "runtime_staff";
             while !staff.step_down(hand) {
                 staff.pool.sleep(|| staff.is_surplus());
             }
-            staff.pool.end_search();
+            staff.pool.end_search(|| false);
         });
         worker.join().unwrap();
         stand_in.join().unwrap();

@@ -53,7 +53,7 @@ impl Crew {
                 }
                 self.pool.sleep(|| self.queue.load(Ordering::SeqCst) > 0 || self.done());
             };
-            self.pool.end_search();
+            self.pool.end_search(|| self.queue.load(Ordering::SeqCst) > 0);
             if found {
                 self.run();
             }
@@ -210,7 +210,7 @@ fn stand_ins() {
                 while !staff.step_down(&hand) {
                     staff.pool.sleep(|| staff.is_surplus());
                 }
-                staff.pool.end_search();
+                staff.pool.end_search(|| false);
             })
         })
         .collect();
