@@ -139,7 +139,7 @@ impl Engine {
             .submit()
             .map_err(|refused| match refused {
                 SubmitError::Full(_) => Refused::Full,
-                SubmitError::Closed(_) => Refused::Stopping,
+                _ => Refused::Stopping,
             })
     }
 

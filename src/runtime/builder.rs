@@ -7,11 +7,12 @@ use std::sync::Arc;
 use super::error::{ConfigError, DeadLetter};
 use super::events::{Event, Subscribers};
 use super::letters::{Letters, LettersFull};
+use super::policy::live::{Budget, Live};
 use super::runtime::Runtime;
 use super::shared::Shared;
 use super::{driver, worker};
 use crate::clock::{AdvanceListener, Clock, MonotonicClock};
-use crate::retry::RetryPolicy;
+use crate::retry::{RetryBudget, RetryPolicy};
 
 /// The most workers a runtime may have.
 const MAX_WORKERS: usize = 1024;
@@ -30,8 +31,6 @@ type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 pub(crate) struct Config {
     pub(crate) workers: usize,
     pub(crate) max_spares: usize,
-    pub(crate) attempt_timeout: Option<Duration>,
-    pub(crate) retry: RetryPolicy,
     pub(crate) seed: u64,
     pub(crate) capacity: Option<usize>,
     pub(crate) on_letter_lost: Option<LetterHook>,
@@ -45,8 +44,7 @@ pub(crate) struct Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("attempt_timeout", &self.attempt_timeout)
-            .field("retry", &self.retry)
+            .field("workers", &self.workers)
             .field("capacity", &self.capacity)
             .finish_non_exhaustive()
     }
@@ -59,6 +57,7 @@ impl fmt::Debug for Config {
 /// | [`workers`](Self::workers) | as many as the system offers processors |
 /// | [`attempt_timeout`](Self::attempt_timeout) | none: an attempt may run for ever |
 /// | [`retry`](Self::retry) | [`RetryPolicy::default`] |
+/// | [`retry_budget`](Self::retry_budget) | none |
 /// | [`clock`](Self::clock) | [`MonotonicClock`] |
 /// | [`seed`](Self::seed) | random |
 /// | [`capacity`](Self::capacity) | none |
@@ -75,6 +74,7 @@ pub struct Builder {
     workers: Option<usize>,
     attempt_timeout: Option<Duration>,
     retry: RetryPolicy,
+    budget: Option<Arc<dyn Budget>>,
     clock: Arc<dyn Clock>,
     seed: Option<u64>,
     capacity: Option<usize>,
@@ -98,6 +98,7 @@ impl Builder {
             workers: None,
             attempt_timeout: None,
             retry: RetryPolicy::default(),
+            budget: None,
             clock: Arc::new(MonotonicClock::new()),
             seed: None,
             capacity: None,
@@ -134,6 +135,15 @@ impl Builder {
     /// When and how often failed jobs are tried again. Defaults to [`RetryPolicy::default`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
+        self
+    }
+
+    /// Bounds the retries of all jobs together: each retry is drawn from it, each job that succeeds pays
+    /// in. A retry that it does not have is not made: the job is dead, and its letter says
+    /// [`Stop::Budget`](crate::retry::Stop::Budget). Share it, in an `Arc`, with others who retry
+    /// against the same thing. Defaults to none.
+    pub fn retry_budget<C: Clock>(mut self, budget: impl Into<Arc<RetryBudget<C>>>) -> Self {
+        self.budget = Some(budget.into());
         self
     }
 
@@ -268,8 +278,6 @@ impl Builder {
         let config = Config {
             workers,
             max_spares: self.max_spares,
-            attempt_timeout: self.attempt_timeout,
-            retry: self.retry,
             seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
             capacity: self.capacity,
             on_letter_lost: self.on_letter_lost,
@@ -280,7 +288,9 @@ impl Builder {
             on_stop: self.on_stop,
         };
         let letters = Letters::new(self.dead_letters, self.letters_full, self.replayable);
-        let shared = Shared::new(config, self.clock, Subscribers::new(self.on_event), letters);
+        let live = Live::new(self.attempt_timeout, self.retry, self.budget);
+        let subscribers = Subscribers::new(self.on_event);
+        let shared = Shared::new(config, live, self.clock, subscribers, letters);
         let weak = Arc::downgrade(&shared);
         let listener: std::sync::Weak<dyn AdvanceListener> = weak;
         shared.clock.on_advance(listener);

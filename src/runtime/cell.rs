@@ -34,6 +34,7 @@ use super::ctx::JobCtx;
 use super::error::{JobError, JobPanic, Unkept};
 use super::options::{Options, Past, Priority};
 use super::outcome::{IntoOutcome, Outcome};
+use super::policy::Verdict;
 use super::state::{Claim, Ended, State, StateCell};
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::cell::UnsafeCell;
@@ -228,8 +229,14 @@ unsafe fn attempt<B: Body>(at: NonNull<Header>, ctx: &JobCtx) -> Ran {
     let outcome = match catch_unwind(AssertUnwindSafe(|| unsafe { B::call(closure, ctx) })) {
         Ok(Some(outcome)) => outcome,
         Ok(None) => return Ran::Pending,
-        Err(payload) => return Ran::Failed(Failure::panicked(payload)),
+        Err(payload) => {
+            // SAFETY: alive, as above.
+            settle(unsafe { at.as_ref() }, ctx, Verdict::Failure);
+            return Ran::Failed(Failure::panicked(payload));
+        }
     };
+    // SAFETY: alive, as above.
+    settle(unsafe { at.as_ref() }, ctx, outcome.verdict());
     match outcome {
         Outcome::Done(value) => {
             // SAFETY: alive, as above.
@@ -250,6 +257,16 @@ unsafe fn attempt<B: Body>(at: NonNull<Header>, ctx: &JobCtx) -> Ran {
         Outcome::Fail(cause) => Ran::Failed(Failure::new(cause, false, None)),
         Outcome::Snooze(delay) => Ran::Snoozed(delay),
         Outcome::Cancel => Ran::Cancelled,
+    }
+}
+
+/// The closure is through: its gates are told, while the word is Leased, since that may call foreign code.
+/// So whoever has the job's result finds them told.
+#[inline]
+fn settle(job: &Header, ctx: &JobCtx, verdict: Verdict) {
+    if let Some(gates) = job.options.as_ref().and_then(|o| o.gates.as_deref()) {
+        let cancelled = verdict == Verdict::Failure && job.state.peek().cancel_requested();
+        gates.settle(ctx.turn(), if cancelled { Verdict::Ignored } else { verdict });
     }
 }
 

@@ -6,6 +6,8 @@ use core::ptr::NonNull;
 use super::cell::Header;
 use super::error::Fenced;
 use super::options::{JobId, JobKey};
+use super::policy::Turn;
+use crate::clock::Timestamp;
 use crate::lease::{FencingToken, Permit};
 
 /// Handed to the closure: which attempt it is, and whether it still counts.
@@ -17,6 +19,7 @@ pub struct JobCtx {
     job: NonNull<Header>,
     pub(super) epoch: u32,
     attempt: u32,
+    second: bool,
     token: FencingToken,
 }
 
@@ -32,11 +35,15 @@ impl JobCtx {
     /// The job outlives the context.
     pub(crate) unsafe fn new(
         job: NonNull<Header>,
-        epoch: u32,
+        turn: Turn,
         attempt: u32,
         token: FencingToken,
     ) -> Self {
-        Self { job, epoch, attempt, token }
+        Self { job, epoch: turn.epoch, attempt, second: turn.second, token }
+    }
+
+    pub(super) fn turn(&self) -> Turn {
+        Turn { epoch: self.epoch, second: self.second }
     }
 
     pub(super) fn job(&self) -> NonNull<Header> {
@@ -77,6 +84,20 @@ impl JobCtx {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Whether this attempt was started beside another one of the same number, because that one takes
+    /// long: see [`Job::hedge_after`](super::Job::hedge_after).
+    #[must_use]
+    pub fn is_hedge(&self) -> bool {
+        self.second
+    }
+
+    /// When the job's time is up, if it has a [deadline](super::Job::deadline): no further attempt begins
+    /// from then on. This one may go on.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.header().options.as_ref()?.deadline
     }
 
     /// This attempt's token. Of two attempts of one job, or of two jobs with one key, the later one

@@ -8,8 +8,8 @@ use super::cell::{Again, AgainUnseen, Body, JobRef, Lien};
 use super::error::{DeadLetter, ReplayError};
 use super::events::Event;
 use super::handle::JobHandle;
-use super::letters::{Kept, NotTaken};
-use super::options::{JobId, JobKey, Origin};
+use super::letters::{Entry, Kept, NotTaken};
+use super::options::{JobId, JobKey, Options, Origin};
 use super::shared::Shared;
 use super::state::{State, StateCell};
 use crate::clock::{Clock, Timestamp};
@@ -70,8 +70,8 @@ use crate::retry::Stop;
 ///
 /// # What a replay is
 ///
-/// A new job, with an id of its own and the closure, name, key, priority, retry policy and attempt timeout
-/// of the old one. It stands behind what waits already, lines up for its key, counts its attempts from 1,
+/// A new job, with an id of its own and the closure, name, keys, priority and policies of the old one; its
+/// deadline counts from the replay. It stands behind what waits already, lines up for its key, counts its attempts from 1,
 /// and its tokens are greater than all of the old one's. Its letter, should it die, names the one
 /// it came from ([`DeadLetter::replay_of`]).
 #[derive(Clone, Copy)]
@@ -279,6 +279,12 @@ impl<'r> DeadLetters<'r> {
         let shared = self.0;
         // No place for what is not there.
         self.can_replay(job)?;
+        let unique = |entry: &Entry| entry.kept.as_ref().ok()?.options.unique.clone();
+        if let Some(live) =
+            shared.letters.with(job, unique).flatten().and_then(|key| shared.uniques.find(&key))
+        {
+            return Err(ReplayError::Duplicate(live.id()));
+        }
         if shared.closing.has_begun() {
             return Err(ReplayError::Closed);
         }
@@ -304,21 +310,33 @@ impl<'r> DeadLetters<'r> {
     ) -> JobHandle<B::Value> {
         let shared = self.0;
         let Kept { lien, mut options, priority, epoch } = kept;
-        options.home = shared.weak();
+        options.handed_in(shared);
         options.origin =
             Some(Origin { letter: letter.id, replays: letter.replays.saturating_add(1) });
         let first = if options.serial.is_some() { State::Suspended } else { State::Ready };
-        let (job, handle) = JobRef::new(
-            body(lien),
-            StateCell::with_epoch(first, epoch),
-            shared.address(),
-            shared.next_id(),
-            priority,
-            Some(Box::new(options)),
-        );
+        let unique = options.unique.take();
+        let make = |options: Options| {
+            let word = StateCell::with_epoch(first, epoch);
+            let (home, id) = (shared.address(), shared.next_id());
+            JobRef::new(body(lien), word, home, id, priority, Some(Box::new(options)))
+        };
+        let mut rest = Some((make, options));
+        let mut make = |unique: Option<JobKey>| {
+            let Some((make, mut options)) = rest.take() else { unreachable!("made once") };
+            options.unique = unique;
+            make(options)
+        };
+        // Asked before; somebody was faster since: then it goes without its key.
+        let made =
+            unique.and_then(|key| shared.uniques.admit(&key, || make(Some(key.clone()))).ok());
+        let (job, handle) = made.unwrap_or_else(|| make(None));
         shared.counters.replayed.share(1);
         let id = JobId(job.id);
+        let watched = Shared::deadline_of(&job).map(|at| (job.clone(), at));
         shared.take_in(job);
+        if let Some((job, at)) = watched {
+            shared.watch_deadline(job, at);
+        }
         shared.subscribers.tell(|| Event::JobReplayed { letter: letter.id, job: id });
         shared.contained("drop of an error", move || drop(letter));
         JobHandle::new(handle)

@@ -29,13 +29,13 @@ use super::cell::JobRef;
 use super::events::Event;
 use super::judge::{Case, Evicted, Note, Place, evict};
 use super::members::Crew;
-use super::shared::{Errand, Notice, Shared, Swept};
+use super::policy::line::Line;
+use super::shared::{Notice, Shared, Swept, Unfired};
 use super::shutdown::Abandoned;
-use super::worker;
 use crate::clock::{Clock, Timestamp};
-use crate::timer::Wheel;
 use crate::timer::crew::{self, Drive};
 use crate::timer::helm::{Helm, PERIOD};
+use crate::timer::{TimerKey, Wheel};
 
 /// Graces for one attempt; see the file's docs.
 const GRACES: u32 = 3;
@@ -45,13 +45,19 @@ const THREAD_RETRY: Duration = Duration::from_millis(100);
 /// What may run foreign code.
 enum Deed {
     /// A timer is due.
-    Fire(JobRef, u32),
+    Due(Timed),
+    /// A timer found that its job is over.
+    Stale(JobRef),
+    /// The same, and its key has to go on.
+    Owner(JobRef),
     /// We were late by so much.
     TellLate(Duration),
     /// A lease is out of time.
     Judge(Case),
     /// A reference is no longer needed; it may be the last one.
     Release(JobRef),
+    /// The same of what a timer was for.
+    Drop(Timed),
     /// The end: what waited was cancelled.
     Cancel(JobRef, Swept),
     /// The end: an attempt is no longer waited for.
@@ -65,7 +71,19 @@ enum Deed {
 /// What a deed came to.
 enum Outcome {
     Done,
-    Judged { place: Place, note: Note, owed: bool },
+    Judged { place: Place, note: Note },
+}
+
+/// What a timer is for.
+enum Timed {
+    /// The job waits for this, with this epoch.
+    Job(JobRef, u32),
+    /// Its time is up then.
+    Deadline(JobRef),
+    /// A second attempt begins beside the one with this epoch.
+    Hedge(JobRef, u32),
+    /// The head of the line asks again.
+    Line(Arc<Line>, Timestamp),
 }
 
 /// Where in its round the driver is.
@@ -84,11 +102,9 @@ enum Stage {
 
 struct Driver {
     shared: Arc<Shared>,
-    wheel: Wheel<(JobRef, u32)>,
+    wheel: Wheel<Timed>,
     notes: HashMap<Place, Note>,
     crew: (u64, Crew),
-    /// Workers that the system gave no thread for.
-    owed: usize,
     stage: Stage,
     todo: VecDeque<Deed>,
     /// When this round began, and whether the end had begun by then.
@@ -112,7 +128,6 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
         wheel: Wheel::new(now),
         notes: HashMap::new(),
         crew: (0, Arc::from([])),
-        owed: 0,
         stage: Stage::Begin,
         todo: VecDeque::new(),
         now,
@@ -141,13 +156,19 @@ impl Drive for Driver {
                 Stage::Begin => self.begin(helm),
                 Stage::Sweep => match self.shared.next_queued() {
                     Some(job) => {
-                        let swept = self.shared.note_swept(&job);
+                        let swept = self.shared.note_queued(&job);
                         return Some(Deed::Cancel(job, swept));
                     }
                     None => self.see_through(),
                 },
                 Stage::Fire => match self.wheel.expire(self.now) {
-                    Some((job, epoch)) => return Some(Deed::Fire(job, epoch)),
+                    Some(Timed::Job(job, epoch)) => match self.shared.fire_quietly(job, epoch) {
+                        None => Stage::Fire,
+                        Some(Unfired::Release(job)) => return Some(Deed::Release(job)),
+                        Some(Unfired::Stale(job)) => return Some(Deed::Stale(job)),
+                        Some(Unfired::Owner(job)) => return Some(Deed::Owner(job)),
+                    },
+                    Some(timed) => return Some(Deed::Due(timed)),
                     None => Stage::Watch,
                 },
                 Stage::Watch => {
@@ -172,13 +193,22 @@ impl Drive for Driver {
 
     fn perform(shared: &Arc<Shared>, deed: Deed) -> Outcome {
         match deed {
-            Deed::Fire(job, epoch) => shared.fire(job, epoch),
+            Deed::Due(Timed::Job(job, epoch)) => shared.fire(job, epoch),
+            Deed::Due(Timed::Deadline(job)) => shared.expire(&job),
+            Deed::Due(Timed::Hedge(job, epoch)) => shared.hedge(job, epoch),
+            Deed::Due(Timed::Line(line, at)) => line.tick(at),
+            Deed::Stale(job) => shared.stale(&job, None),
+            Deed::Owner(job) => {
+                shared.pass_key_on(&job);
+                shared.stale(&job, None);
+            }
             Deed::TellLate(lag) => shared.subscribers.tell(|| Event::DriverLate { lag }),
             Deed::Judge(case) => {
-                let (place, note, owed) = case.judge(shared);
-                return Outcome::Judged { place, note, owed };
+                let (place, note) = case.judge(shared);
+                return Outcome::Judged { place, note };
             }
             Deed::Release(job) => drop(job),
+            Deed::Drop(timed) => drop(timed),
             Deed::Cancel(job, swept) => shared.end_swept(&job, swept),
             Deed::Evict(job, evicted) => evicted.end(shared, &job),
             Deed::Hush => shared.subscribers.close(),
@@ -190,9 +220,8 @@ impl Drive for Driver {
     fn settle(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Done => {}
-            Outcome::Judged { place, note, owed } => {
+            Outcome::Judged { place, note } => {
                 self.notes.insert(place, note);
-                self.owed += usize::from(owed);
             }
         }
     }
@@ -211,12 +240,18 @@ impl Driver {
         self.closing = shared.closing.has_begun();
         if self.closing {
             // Those in line for a key first, as in `Shared::sweep`.
-            let lines = shared.keys.drain().into_iter().chain(shared.tasks.drain());
-            let timers = self.wheel.drain().map(|(job, _)| job);
             // Counted here, so that the report has them, however slow we are to end them.
-            self.todo.extend(lines.chain(timers).map(|job| {
+            self.todo.extend(shared.drain_lines().into_iter().map(|job| {
                 let swept = shared.note_swept(&job);
                 Deed::Cancel(job, swept)
+            }));
+            self.todo.extend(self.wheel.drain().map(|timed| match timed {
+                Timed::Job(job, _) => {
+                    let swept = shared.note_swept(&job);
+                    Deed::Cancel(job, swept)
+                }
+                // Their jobs run, or wait elsewhere.
+                other => Deed::Drop(other),
             }));
             return Stage::Sweep;
         }
@@ -255,8 +290,7 @@ impl Driver {
         if self.closing {
             next = next.min(shared.closing.deadline());
         }
-        if self.owed > 0 {
-            self.repay();
+        if shared.repay() {
             next = next.min(self.now.saturating_add(THREAD_RETRY));
         }
         // Also if it does not sleep: what it finds out later than this is late.
@@ -274,23 +308,52 @@ impl Driver {
 
     fn take_in(&mut self) {
         let taken: Vec<_> = self.shared.intake.take().collect();
-        for Notice { job, what } in taken.into_iter().rev() {
-            match what {
-                Errand::Arm { epoch, at } if job.state.waits_for(epoch) => {
-                    let key = self.wheel.insert(at, (job.clone(), epoch));
+        for notice in taken.into_iter().rev() {
+            match notice {
+                Notice::Arm { job, epoch, at } if job.state.waits_for(epoch) => {
+                    let key = self.wheel.insert(at, Timed::Job(job.clone(), epoch));
                     job.past(|past| past.timer = Some(key));
                 }
                 // Cancelled on its way here, perhaps by somebody who did not know whom to tell: a timer
                 // that finds nothing counts that.
-                Errand::Arm { epoch, .. } => self.todo.push_back(Deed::Fire(job, epoch)),
-                Errand::Forget => {
-                    let key = job.past(|past| past.timer.take());
-                    if let Some((timed, _)) = key.and_then(|key| self.wheel.cancel(key)) {
-                        self.todo.push_back(Deed::Release(timed));
+                Notice::Arm { job, epoch, .. } => {
+                    self.todo.push_back(Deed::Due(Timed::Job(job, epoch)));
+                }
+                // Over before we heard of it: who ended it may have told us before.
+                Notice::Deadline { job, .. } | Notice::Hedge { job, .. }
+                    if job.state.peek().state().is_final() =>
+                {
+                    self.todo.push_back(Deed::Release(job));
+                }
+                Notice::Deadline { job, at } => {
+                    let key = self.wheel.insert(at, Timed::Deadline(job.clone()));
+                    job.past(|past| past.deadline_timer = Some(key));
+                }
+                Notice::Hedge { job, epoch, at } => {
+                    let key = self.wheel.insert(at, Timed::Hedge(job.clone(), epoch));
+                    let before = job.past(|past| past.hedge_timer.replace(key));
+                    self.let_go(before);
+                }
+                Notice::Line { line, at } => {
+                    self.wheel.insert(at, Timed::Line(line, at));
+                }
+                Notice::Forget(job) => {
+                    let keys = job.past(|past| {
+                        [past.timer.take(), past.deadline_timer.take(), past.hedge_timer.take()]
+                    });
+                    for key in keys {
+                        self.let_go(key);
                     }
                     self.todo.push_back(Deed::Release(job));
                 }
             }
+        }
+    }
+
+    /// A timer is not needed any more.
+    fn let_go(&mut self, key: Option<TimerKey>) {
+        if let Some(timed) = key.and_then(|key| self.wheel.cancel(key)) {
+            self.todo.push_back(Deed::Drop(timed));
         }
     }
 
@@ -329,12 +392,9 @@ impl Driver {
                     && let Some(pinned) = seat.pin(sitting)
                 {
                     // Nothing foreign happens under the pin: it is one at a time, whoever drives.
-                    let (job, deadline) = (pinned.job(), pinned.deadline);
+                    let (job, deadline, timeout) = (pinned.job(), pinned.deadline, pinned.timeout);
                     drop(pinned);
-                    let timeout = self.shared.attempt_timeout(&job);
-                    if let Some(timeout) =
-                        timeout.filter(|timeout| has_grace && late >= *timeout / 4)
-                    {
+                    if has_grace && late >= timeout / 4 {
                         note.graces += 1;
                         note.until = note.until.max(now.saturating_add(late.min(timeout)));
                     }
@@ -344,15 +404,13 @@ impl Driver {
                         // What we glanced at was torn: the pinned one is true.
                         note.until = deadline;
                         self.todo.push_back(Deed::Release(job));
-                    } else if let Some(timeout) = timeout {
+                    } else {
                         let member = Arc::clone(member);
                         let case = Case { member, place, note, job, deadline, timeout, now };
                         self.todo.push_back(Deed::Judge(case));
                         // What it comes to says until when. Nothing, if somebody takes over from us
                         // meanwhile: then it is looked at again, and is not there, or shows life.
                         note.until = now.saturating_add(timeout);
-                    } else {
-                        self.todo.push_back(Deed::Release(job));
                     }
                 } else if note.until <= now {
                     // Over by now; whoever sits there next has rung, or will be seen before we sleep.
@@ -364,13 +422,6 @@ impl Driver {
         self.notes = kept;
         if !worst.is_zero() {
             self.todo.push_back(Deed::TellLate(worst));
-        }
-    }
-
-    /// Asks the system again for the threads that it refused.
-    fn repay(&mut self) {
-        while self.owed > 0 && worker::spawn(&self.shared).is_ok() {
-            self.owed -= 1;
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error as ThisError;
 
 use super::options::{JobId, JobKey};
+use super::policy::unique::LiveJob;
 use crate::clock::Timestamp;
 use crate::lease::{AcquireError, FencingToken};
 use crate::retry::Stop;
@@ -135,6 +136,12 @@ pub enum AttemptError {
     /// It asked for another turn, but a job that runs once has none.
     #[error("a job that runs once cannot snooze")]
     CannotSnooze,
+    /// It asked for another turn after so long, which is after the job's deadline.
+    #[error("it asked for another turn after the deadline, in {delay:?}")]
+    Snoozed {
+        /// When, from then.
+        delay: Duration,
+    },
     /// The lease on the job's key was refused.
     #[error("no lease on the key: {0}")]
     NoLease(#[source] AcquireError),
@@ -187,6 +194,7 @@ impl fmt::Display for JobPanic {
 
 /// Why a job was not taken. The job comes back.
 #[derive(ThisError)]
+#[non_exhaustive]
 pub enum SubmitError<F> {
     /// The runtime is shutting down, or has shut down.
     #[error("the runtime takes no more jobs")]
@@ -194,13 +202,29 @@ pub enum SubmitError<F> {
     /// As many jobs as the runtime's capacity are waiting or running.
     #[error("the runtime holds as many jobs as it may")]
     Full(F),
+    /// A job with the same unique key is live.
+    #[error("job {} has the same unique key, and is not over", .live.id())]
+    Duplicate {
+        /// The job that was not taken.
+        job: F,
+        /// The one that has the key.
+        live: LiveJob,
+    },
 }
 
 impl<F> SubmitError<F> {
     /// The job.
     pub fn into_inner(self) -> F {
         match self {
-            Self::Closed(job) | Self::Full(job) => job,
+            Self::Closed(job) | Self::Full(job) | Self::Duplicate { job, .. } => job,
+        }
+    }
+
+    /// The job that has the unique key, if that is why.
+    pub fn live(&self) -> Option<&LiveJob> {
+        match self {
+            Self::Duplicate { live, .. } => Some(live),
+            Self::Closed(_) | Self::Full(_) => None,
         }
     }
 
@@ -208,6 +232,7 @@ impl<F> SubmitError<F> {
         match self {
             Self::Closed(job) => SubmitError::Closed(f(job)),
             Self::Full(job) => SubmitError::Full(f(job)),
+            Self::Duplicate { job, live } => SubmitError::Duplicate { job: f(job), live },
         }
     }
 }
@@ -217,6 +242,7 @@ impl<F> fmt::Debug for SubmitError<F> {
         f.write_str(match self {
             Self::Closed(_) => "Closed(..)",
             Self::Full(_) => "Full(..)",
+            Self::Duplicate { .. } => "Duplicate { .. }",
         })
     }
 }
@@ -241,6 +267,9 @@ pub enum ReplayError {
     /// As many jobs as the runtime's capacity are waiting or running. Try again later.
     #[error("the runtime holds as many jobs as it may")]
     Full,
+    /// This job has the same unique key, and is not over.
+    #[error("job {0} has the same unique key, and is not over")]
+    Duplicate(JobId),
 }
 
 /// Why a letter has no closure that could be called again.
@@ -275,6 +304,11 @@ pub struct Fenced {
     /// The attempt, from 1.
     pub attempt: u32,
 }
+
+/// The runtime was built without a capacity, and so does not count the jobs that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+#[error("the runtime was built without a capacity and does not count what it holds")]
+pub struct NotCounted;
 
 /// A setting that the runtime cannot work with, or a thread that the system refused.
 #[derive(Debug, ThisError)]

@@ -11,6 +11,7 @@ use super::error::{AttemptError, AttemptRecord};
 use super::events::Event;
 use super::members::Member;
 use super::options::JobId;
+use super::policy::Verdict;
 use super::seat::Sitting;
 use super::shared::{Shared, Swept};
 use super::state::{Lost, State, Then};
@@ -44,16 +45,15 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// What is known of the seat after that; and whether a worker was taken out and the system gave no
-    /// thread for another.
-    pub(super) fn judge(self, shared: &Arc<Shared>) -> (Place, Note, bool) {
+    /// What is known of the seat after that.
+    pub(super) fn judge(self, shared: &Arc<Shared>) -> (Place, Note) {
         let Self { member, place, mut note, job, deadline, timeout, now } = self;
-        let owed = judge(shared, &member, place, &mut note, job, (deadline, timeout, now));
-        (place, note, owed)
+        judge(shared, &member, place, &mut note, job, (deadline, timeout, now));
+        (place, note)
     }
 }
 
-/// A lease is out of time. True: a worker was taken out, and the system gave no thread for another.
+/// A lease is out of time.
 fn judge(
     shared: &Arc<Shared>,
     member: &Arc<Member>,
@@ -61,27 +61,30 @@ fn judge(
     note: &mut Note,
     job: JobRef,
     (deadline, timeout, now): (Timestamp, Duration, Timestamp),
-) -> bool {
+) {
     let epoch = note.sitting.epoch();
-    let attempt = u32::from(job.state.peek().attempts()) + 1;
+    let word = job.state.peek();
+    let attempt = u32::from(word.attempts()) + 1;
     let began =
         Timestamp::from_nanos(deadline.as_nanos().saturating_sub(nanos_saturating(timeout)));
-    let decision = shared.decide(&job, attempt, began, true, None);
+    let draws = word.would_be_rescued(epoch);
+    let decision = shared.decide(&job, attempt, began, (true, draws), None);
     let then = if decision.is_ok() { Then::Retry } else { Then::Die };
     let lost = job.state.rescue(epoch, then, false);
     match lost {
         Lost::Alive => {
             note.until = now.saturating_add(timeout);
-            return false;
+            return;
         }
         Lost::Fenced if !note.over => {
             // Its word has moved on, so its worker is on its way out of here: in the drop of a value
             // or a waker at worst, which is foreign code, too. One more period.
             note.over = true;
             note.until = now.saturating_add(timeout);
-            return false;
+            return;
         }
         Lost::Fenced | Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_) => {}
+        Lost::Outlived => unreachable!("a rescue takes both"),
     }
     note.until = Timestamp::NEVER;
     // From here on, what matters first: the pool has a worker, the key is free, the job goes on. The
@@ -99,10 +102,14 @@ fn judge(
         shared.note_failure(&job, record, None)
     });
     let id = JobId(job.id);
+    let lost_epoch = epoch;
+    let verdict =
+        if matches!(lost, Lost::Cancelled(_)) { Verdict::Ignored } else { Verdict::Failure };
     match (lost, decision) {
         (Lost::Backoff { epoch }, Ok(delay)) => {
             shared.note_retry(&job, delay, None);
-            shared.arm(job, epoch, shared.after(delay));
+            shared.arm(job.clone(), epoch, shared.after(delay));
+            shared.settle_lost(&job, lost_epoch, verdict);
             if let Some(failed) = failed {
                 shared.tell_failure(failed);
             }
@@ -111,6 +118,7 @@ fn judge(
         (Lost::Dying, Err(stop)) => {
             let (dead, ended) = shared.die(&job, stop, false, None);
             shared.finish(&job, ended, false);
+            shared.settle_lost(&job, lost_epoch, verdict);
             if let Some(failed) = failed {
                 shared.tell_failure(failed);
             }
@@ -118,33 +126,34 @@ fn judge(
         }
         (Lost::Cancelled(ended), _) => {
             shared.cancelled(&job, ended, None);
+            shared.settle_lost(&job, lost_epoch, verdict);
             if let Some(failed) = failed {
                 shared.tell_failure(failed);
             }
         }
-        (Lost::Fenced, _) => {}
-        (Lost::Dying | Lost::Backoff { .. } | Lost::Alive, _) => {
+        // Of two attempts with one epoch, the one that lost.
+        (Lost::Fenced, _) => shared.settle_lost(&job, lost_epoch, verdict),
+        (Lost::Dying | Lost::Backoff { .. } | Lost::Alive | Lost::Outlived, _) => {
             unreachable!("`rescue` does what it was told to")
         }
     }
-    let Some(replacement) = replaced else { return false };
+    let Some(replacement) = replaced else { return };
     shared.subscribers.tell(|| Event::WorkerStuck {
         worker: member.index,
         job: id,
         attempt,
-        replacement: replacement.ok().flatten(),
+        replacement,
     });
-    replacement.is_err()
 }
 
-/// Takes a stuck worker out and puts another one in its place. `None`: it was out already, or is back;
-/// `Err`: the system gave no thread.
+/// Takes a stuck worker out and puts another one in its place, whose number it says, if there is one.
+/// `None`: it was out already, or is back.
 fn replace(
     shared: &Arc<Shared>,
     member: &Arc<Member>,
     place: Place,
     sitting: Sitting,
-) -> Option<Result<Option<usize>, ()>> {
+) -> Option<Option<usize>> {
     if member.is_stuck() {
         return None;
     }
@@ -161,9 +170,14 @@ fn replace(
     }
     shared.counters.replaced_workers.share(1);
     if !room || shared.closing.has_begun() {
-        return Some(Ok(None));
+        return Some(None);
     }
-    Some(worker::spawn(shared).map(Some).map_err(drop))
+    let replacement = worker::spawn(shared).ok();
+    if replacement.is_none() {
+        // Told at once, and not by what this deed comes to: it may be held up in somebody's listener.
+        shared.owe_a_worker();
+    }
+    Some(replacement)
 }
 
 /// The end: an attempt is no longer waited for. Calls no foreign code, so it is done, and counted, with
@@ -173,10 +187,11 @@ pub(super) fn evict(shared: &Shared, job: &JobRef, epoch: u32) -> Evicted {
     let swept = shared.note_swept(job);
     match job.state.rescue(epoch, Then::Die, true) {
         Lost::Cancelled(ended) => {
-            Evicted { swept: shared.note_ended(job, State::Leased, ended), rescued: true }
+            let swept = shared.note_ended(job, State::Leased, ended);
+            Evicted { swept, rescued: true, epoch }
         }
-        Lost::Fenced | Lost::Alive | Lost::Backoff { .. } | Lost::Dying => {
-            Evicted { swept, rescued: false }
+        Lost::Fenced | Lost::Alive | Lost::Outlived | Lost::Backoff { .. } | Lost::Dying => {
+            Evicted { swept, rescued: false, epoch }
         }
     }
 }
@@ -185,6 +200,7 @@ pub(super) fn evict(shared: &Shared, job: &JobRef, epoch: u32) -> Evicted {
 #[must_use]
 pub(super) struct Evicted {
     swept: Swept,
+    epoch: u32,
     /// Its job ended by that.
     pub(super) rescued: bool,
 }
@@ -195,5 +211,6 @@ impl Evicted {
             shared.keys.revoke(serial);
         }
         shared.end_swept(job, self.swept);
+        shared.settle_lost(job, self.epoch, Verdict::Ignored);
     }
 }

@@ -176,6 +176,7 @@ mod members;
 pub mod model;
 mod options;
 mod outcome;
+mod policy;
 mod promised;
 mod room;
 #[expect(clippy::module_inception, reason = "the type of that name lives there")]
@@ -202,8 +203,8 @@ pub(crate) use clockwork::Clockwork;
 pub use ctx::JobCtx;
 pub use dead_letters::{DeadLetters, LetterFilter, Replays};
 pub use error::{
-    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, JobPanic, ReplayError,
-    SubmitError, Unkept,
+    AttemptError, AttemptRecord, ConfigError, DeadLetter, Fenced, JobError, JobPanic, NotCounted,
+    ReplayError, SubmitError, Unkept,
 };
 pub use events::{Event, Events};
 pub use handle::JobHandle;
@@ -211,6 +212,7 @@ pub use leases::JobLeases;
 pub use letters::LettersFull;
 pub use options::{JobId, JobKey, Priority};
 pub use outcome::{IntoOutcome, Outcome};
+pub use policy::unique::LiveJob;
 pub use runtime::Runtime;
 #[cfg(feature = "cron")]
 pub use schedule::CronError;

@@ -17,6 +17,7 @@ use super::intake::{Bell, Intake};
 use super::members::{Member, Members};
 use super::options::{JobId, Priority};
 use super::outcome::Outcome;
+use super::policy::Turn;
 use super::room::Room;
 use super::seat::Seat;
 use super::shutdown::Closing;
@@ -51,6 +52,7 @@ pub enum End {
 pub struct Begun {
     pub epoch: u32,
     attempt: u32,
+    second: bool,
 }
 
 /// A job that begins Ready (with one entry), or Suspended.
@@ -140,7 +142,7 @@ impl Job {
     /// The first half of `drive`: the attempt is inside.
     pub fn begin(&self) -> Result<Begun, End> {
         match self.0.state.start(self.0.is_task()) {
-            Start::Run { epoch, attempt } => Ok(Begun { epoch, attempt }),
+            Start::Run { epoch, attempt } => Ok(Begun { epoch, attempt, second: false }),
             Start::Stale(_) => Err(End::Nothing),
             Start::UsedUp => {
                 self.bury(false);
@@ -152,11 +154,12 @@ impl Job {
     /// The second half of `drive`: what is inside runs.
     pub fn go_on(&self, mut begun: Begun, most: u32) -> End {
         loop {
-            let Begun { epoch, attempt } = begun;
+            let Begun { epoch, attempt, second } = begun;
+            let turn = Turn { epoch, second };
             // SAFETY: `self` outlives the call.
             let ctx = unsafe {
                 let at = NonNull::new_unchecked(self.0.as_raw());
-                JobCtx::new(at, epoch, attempt, FencingToken::of(0, u64::from(epoch)))
+                JobCtx::new(at, turn, attempt, FencingToken::of(0, u64::from(epoch)))
             };
             // SAFETY: `start` gave us the epoch, and we have not left.
             let failure = match unsafe { self.0.attempt(&ctx) } {
@@ -208,6 +211,7 @@ impl Job {
                     return End::Cancelled;
                 }
                 Lost::Fenced => return self.late(most),
+                Lost::Outlived => return End::Nothing,
                 Lost::Alive => unreachable!("only a rescue"),
             }
         }
@@ -245,7 +249,7 @@ impl Job {
                 End::Cancelled
             }
             Lost::Alive => self.rescue(epoch, most, force),
-            Lost::Fenced => End::Nothing,
+            Lost::Fenced | Lost::Outlived => End::Nothing,
         }
     }
 
@@ -255,7 +259,7 @@ impl Job {
             Lost::Alive => return true,
             Lost::Dying => self.bury(false),
             Lost::Cancelled(ended) => self.finish(ended),
-            Lost::Backoff { .. } | Lost::Fenced => {}
+            Lost::Backoff { .. } | Lost::Fenced | Lost::Outlived => {}
         }
         false
     }
@@ -372,7 +376,7 @@ impl Watched {
     }
 
     pub fn sit(&self, job: &Job, epoch: u32, deadline: u64) {
-        self.0.sit(&job.0, epoch, Timestamp::from_nanos(deadline));
+        self.0.sit(&job.0, epoch, Timestamp::from_nanos(deadline), Duration::ZERO);
     }
 
     pub fn stand(&self, job: Job) {
@@ -543,7 +547,7 @@ impl Default for Crewman {
 
 impl Crewman {
     pub fn sit(&self, job: &Job, epoch: u32) {
-        self.member.seat.sit(&job.0, epoch, Timestamp::from_nanos(1));
+        self.member.seat.sit(&job.0, epoch, Timestamp::from_nanos(1), Duration::ZERO);
     }
 
     pub fn stand(&self, job: Job) {

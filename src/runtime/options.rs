@@ -8,9 +8,11 @@ use std::sync::{Arc, Weak};
 
 use super::error::AttemptRecord;
 use super::keys::Serial;
+use super::policy::Gates;
 use super::shared::Shared;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::retry::RetryPolicy;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::TimerKey;
 
 /// Which job, within one runtime. Unique, not dense.
@@ -140,6 +142,16 @@ pub(crate) struct Options {
     pub(crate) replayable: Option<bool>,
     /// The letter that it is a replay of.
     pub(crate) origin: Option<Origin>,
+    /// Of all live jobs the only one with this key.
+    pub(crate) unique: Option<JobKey>,
+    pub(crate) gates: Option<Box<Gates>>,
+    /// Until its deadline, from when it is handed in.
+    pub(crate) time: Option<Duration>,
+    /// No attempt begins from then on. Follows from `time`, like the next one.
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) hedge: Option<Hedge>,
+    /// Whether a worker has to ask before it starts it, and how: see `Shared::enter`.
+    pub(crate) guarded: bool,
     /// Where the job lives: what a handle tells of a cancellation that somebody waits for.
     pub(crate) home: Weak<Shared>,
 }
@@ -162,8 +174,55 @@ impl Options {
             attempt_timeout: self.attempt_timeout,
             replayable: self.replayable,
             origin: None,
+            unique: self.unique.clone(),
+            gates: self.gates.as_ref().map(|gates| Box::new(gates.again())),
+            time: self.time,
+            deadline: None,
+            hedge: self.hedge.as_ref().map(|hedge| Hedge::new(hedge.after)),
+            guarded: false,
             home: Weak::new(),
         }
+    }
+
+    /// It is handed in now, here.
+    pub(crate) fn handed_in(&mut self, shared: &Shared) {
+        self.home = shared.weak();
+        let deadline = self.time.map(|time| shared.clock.now().saturating_add(time));
+        self.deadline = deadline.filter(|at| !at.is_never());
+        self.guarded = self.gates.is_some() || self.deadline.is_some();
+    }
+
+    /// Whether the driver may still have a timer for the job when that is over.
+    pub(crate) fn leaves_timers(&self) -> bool {
+        self.deadline.is_some() || self.hedge.is_some()
+    }
+}
+
+/// A second attempt, if the first one takes long.
+#[derive(Debug)]
+pub(crate) struct Hedge {
+    /// So long.
+    pub(crate) after: Duration,
+    /// The epoch of the attempt that one was asked for; 0: none.
+    asked: AtomicU32,
+}
+
+impl Hedge {
+    pub(crate) fn new(after: Duration) -> Self {
+        Self { after, asked: AtomicU32::new(0) }
+    }
+
+    /// The driver: an entry is on its way that is for a second attempt.
+    pub(crate) fn ask(&self, epoch: u32) {
+        // ORDERING: Relaxed: the entry is pushed after it, and the queue's edge orders the two.
+        self.asked.store(epoch, Ordering::Relaxed);
+    }
+
+    /// A worker has an entry of a job that is Leased, with this epoch: is it for a second attempt?
+    pub(crate) fn take(&self, epoch: u32) -> bool {
+        // ORDERING: Relaxed: as above; only who takes it matters.
+        epoch != 0
+            && self.asked.compare_exchange(epoch, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -180,8 +239,10 @@ pub(crate) struct Past {
     pub(crate) began: Option<Timestamp>,
     /// Where the job lives, once it has had a timer.
     pub(crate) home: Weak<Shared>,
-    /// Its latest timer in the driver's wheel. Driver only.
+    /// Its latest timers in the driver's wheel. Driver only.
     pub(crate) timer: Option<TimerKey>,
+    pub(crate) deadline_timer: Option<TimerKey>,
+    pub(crate) hedge_timer: Option<TimerKey>,
 }
 
 /// Of the attempts of one job, how many of the first and how many of the last are kept.

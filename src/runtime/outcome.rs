@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::BoxError;
+use super::policy::Verdict;
 
 /// How an attempt ended, in the job's own words.
 ///
@@ -34,6 +35,20 @@ impl<T> Outcome<T> {
     /// [`Outcome::Retry`] with anything that makes an error.
     pub fn retry(error: impl Into<BoxError>) -> Self {
         Self::Retry(error.into())
+    }
+
+    /// [`Outcome::RetryAfter`] with anything that makes an error.
+    pub fn retry_after(error: impl Into<BoxError>, delay: Duration) -> Self {
+        Self::RetryAfter(error.into(), delay)
+    }
+
+    /// What it says about that which the job was to reach.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Done(_) => Verdict::Success,
+            Self::Retry(_) | Self::RetryAfter(..) | Self::Fail(_) => Verdict::Failure,
+            Self::Snooze(_) | Self::Cancel => Verdict::Ignored,
+        }
     }
 }
 

@@ -18,7 +18,9 @@ use crate::sync::park;
 /// See the [file's docs](self).
 #[derive(Debug)]
 pub(crate) struct Room {
-    capacity: Option<usize>,
+    /// Whether there is a limit, and so a count.
+    counted: bool,
+    limit: AtomicUsize,
     /// Jobs taken in and not yet known to be over; kept only if there is a capacity.
     live: AtomicUsize,
     waiting: AtomicU32,
@@ -29,7 +31,8 @@ pub(crate) struct Room {
 impl Room {
     pub(crate) fn new(capacity: Option<usize>) -> Self {
         Self {
-            capacity,
+            counted: capacity.is_some(),
+            limit: AtomicUsize::new(capacity.unwrap_or(usize::MAX)),
             live: AtomicUsize::new(0),
             waiting: AtomicU32::new(0),
             freed: AtomicU32::new(0),
@@ -40,7 +43,23 @@ impl Room {
     #[must_use]
     #[inline]
     pub(crate) fn take(&self) -> bool {
-        self.capacity.is_none_or(|capacity| self.take_below(capacity))
+        !self.counted || self.take_below(self.limit())
+    }
+
+    fn limit(&self) -> usize {
+        // ORDERING: Relaxed: a number. Who waits is told when it grows, see `resize`.
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. False: there is no count to be limited.
+    pub(crate) fn resize(&self, capacity: usize) -> bool {
+        if self.counted {
+            // ORDERING: Relaxed: `tell` releases it to those who wait, and who begins to wait looks
+            // after it has read `freed`.
+            self.limit.store(capacity, Ordering::Relaxed);
+            self.tell();
+        }
+        self.counted
     }
 
     fn take_below(&self, capacity: usize) -> bool {
@@ -64,7 +83,7 @@ impl Room {
 
     /// Takes a place that there may not be: for what was promised before.
     pub(crate) fn take_anyway(&self) {
-        if self.capacity.is_some() {
+        if self.counted {
             // ORDERING: Relaxed: only the number matters.
             self.live.fetch_add(1, Ordering::Relaxed);
         }
@@ -103,7 +122,7 @@ impl Room {
     /// A job is over.
     #[inline]
     pub(crate) fn give_back(&self) {
-        if self.capacity.is_none() {
+        if !self.counted {
             return;
         }
         // ORDERING: Relaxed: GiveBack, ordered by the fence.

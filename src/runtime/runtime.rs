@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::future::Future;
+use core::num::NonZeroUsize;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::builder::Builder;
 use super::cell::Handed;
 use super::ctx::JobCtx;
 use super::dead_letters::DeadLetters;
-use super::error::{ConfigError, SubmitError};
+use super::error::{ConfigError, NotCounted, SubmitError};
 use super::events::Events;
 use super::handle::JobHandle;
 use super::leases::JobLeases;
@@ -23,6 +24,7 @@ use super::submit::{self, InTurn, Job, OneAttempt, Patience, Retried, SubmitMany
 use super::task;
 use crate::clock::{Clock, Timestamp};
 use crate::executor::{Executor, Task};
+use crate::retry::{RetryBudget, RetryPolicy};
 
 /// How many events a subscription holds if nothing else is said.
 const EVENTS: usize = 1024;
@@ -286,6 +288,41 @@ impl Runtime {
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
         &*self.shared().clock
+    }
+
+    /// Replaces the retry policy. It decides about every attempt that comes to nothing from now on, also
+    /// of jobs that have been tried before; retries that are planned stay as they are. A job with a policy
+    /// of its own keeps that.
+    pub fn set_retry(&self, policy: RetryPolicy) {
+        self.shared().live.set_retry(policy);
+    }
+
+    /// Replaces the attempt timeout; `None` is for ever, zero counts as one nanosecond. It counts for
+    /// attempts that begin from now on; one that runs keeps the timeout that it began with. A job with a
+    /// timeout of its own keeps that.
+    pub fn set_attempt_timeout(&self, timeout: impl Into<Option<Duration>>) {
+        self.shared().live.set_attempt_timeout(timeout.into());
+    }
+
+    /// Replaces the retry budget. The next retry is drawn from the new one.
+    pub fn set_retry_budget<C: Clock>(&self, budget: impl Into<Arc<RetryBudget<C>>>) {
+        self.shared().live.set_budget(Some(budget.into()));
+    }
+
+    /// From now on no budget bounds the retries.
+    pub fn remove_retry_budget(&self) {
+        self.shared().live.set_budget(None);
+    }
+
+    /// Replaces the [capacity](Builder::capacity), and lets those in who wait for room. Jobs that were taken
+    /// stay, also if there are more of them than may be: then there is no room until enough of them are
+    /// over.
+    ///
+    /// # Errors
+    /// [`NotCounted`] if the runtime was built without a capacity: then it does not count what it holds,
+    /// which costs every job something. Build it with a capacity of `usize::MAX`.
+    pub fn set_capacity(&self, jobs: NonZeroUsize) -> Result<(), NotCounted> {
+        self.shared().room.resize(jobs.get()).then_some(()).ok_or(NotCounted)
     }
 
     /// Whether a shutdown has begun.

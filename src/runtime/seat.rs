@@ -21,9 +21,10 @@
 //! | job → EMPTY → other job | fence in `sit` | fence in `pin` | that the epoch read is of another sitting |
 
 use core::ptr::null_mut;
+use core::time::Duration;
 
 use super::cell::{Header, JobRef};
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, nanos_saturating};
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 const PINNED: usize = 1;
@@ -36,6 +37,8 @@ pub(crate) struct Seat {
     /// address and one epoch: jobs are freed, and the next one is put where the last one was.
     stamp: AtomicU64,
     deadline: AtomicU64,
+    /// How long that deadline was from the beginning. Read under the pin only.
+    timeout: AtomicU64,
 }
 
 /// A seat that the driver holds in its place.
@@ -44,6 +47,8 @@ pub(crate) struct Pinned<'a> {
     seat: &'a Seat,
     job: *mut Header,
     pub(crate) deadline: Timestamp,
+    /// The attempt's timeout: what it began with, whatever the policy is now.
+    pub(crate) timeout: Duration,
 }
 
 /// Which sitting: the driver's private notes are kept by it.
@@ -65,19 +70,21 @@ impl Seat {
             job: AtomicPtr::new(null_mut()),
             stamp: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
+            timeout: AtomicU64::new(0),
         }
     }
 
     /// The owner begins an attempt. The reference stays the owner's until `stand`.
-    pub(crate) fn sit(&self, job: &JobRef, epoch: u32, deadline: Timestamp) {
+    pub(crate) fn sit(&self, job: &JobRef, epoch: u32, deadline: Timestamp, timeout: Duration) {
         // ORDERING: Relaxed: our own last store.
         let next = (self.stamp.load(Ordering::Relaxed) >> 32).wrapping_add(1) << 32;
         // ORDERING: Release fence: pairs with the Acquire fence in `pin`: who reads one of the next
-        // two stores sees that the sitting before is over.
+        // three stores sees that the sitting before is over.
         fence(Ordering::Release);
         // ORDERING: Relaxed: released by the store of the pointer.
         self.stamp.store(next | u64::from(epoch), Ordering::Relaxed);
         self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+        self.timeout.store(nanos_saturating(timeout), Ordering::Relaxed);
         // ORDERING: Release: pairs with the Acquire in `pin`. The seat is empty, and nobody but its
         // owner fills it, so a store overwrites nothing.
         self.job.store(job.as_raw(), Ordering::Release);
@@ -114,11 +121,12 @@ impl Seat {
         let marked = job.map_addr(|at| at | PINNED);
         // ORDERING: Acquire: pairs with `sit`: the job behind the pointer, the epoch.
         self.job.compare_exchange(job, marked, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // ORDERING: Relaxed, then an Acquire fence: if one of the two is of a later sitting, its
+        // ORDERING: Relaxed, then an Acquire fence: if one of the three is of a later sitting, its
         // fence in `sit` makes the emptied seat visible to the load after ours.
         let stamp = self.stamp.load(Ordering::Relaxed);
         let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
-        let pinned = Pinned { seat: self, job, deadline };
+        let timeout = Duration::from_nanos(self.timeout.load(Ordering::Relaxed));
+        let pinned = Pinned { seat: self, job, deadline, timeout };
         fence(Ordering::Acquire);
         // ORDERING: Relaxed: ordered by the fence.
         let still = self.job.load(Ordering::Relaxed) == marked;

@@ -19,6 +19,10 @@ use super::keys::Keys;
 use super::letters::{Entry, Kept, Letters};
 use super::members::{Member, Members};
 use super::options::{JobId, Priority};
+use super::policy::line::Line;
+use super::policy::live::Live;
+use super::policy::shared::Lines;
+use super::policy::unique::Uniques;
 use super::room::Room;
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
@@ -29,21 +33,31 @@ use super::waiting::HeldUp;
 use super::worker;
 use crate::clock::{AdvanceListener, Clock, Timestamp};
 use crate::retry::{Decision, Stop};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Something on its way to the driver.
 #[derive(Debug)]
-pub(crate) struct Notice {
-    pub(crate) job: JobRef,
-    pub(crate) what: Errand,
+pub(crate) enum Notice {
+    /// At `at`, fire the job's `epoch`.
+    Arm { job: JobRef, epoch: u32, at: Timestamp },
+    /// At `at`, the job's time is up.
+    Deadline { job: JobRef, at: Timestamp },
+    /// At `at`, a second attempt is to begin beside that with this epoch.
+    Hedge { job: JobRef, epoch: u32, at: Timestamp },
+    /// At `at`, the head of the line may ask again.
+    Line { line: Arc<Line>, at: Timestamp },
+    /// The job is over: let go of its timers.
+    Forget(JobRef),
 }
 
-/// What the driver is to do.
-#[derive(Debug)]
-pub(crate) enum Errand {
-    /// At `at`, fire the job's `epoch`.
-    Arm { epoch: u32, at: Timestamp },
-    /// The job was cancelled: let go of its timer.
-    Forget,
+/// A job whose timer led to no queue: what is left to do with it may call foreign code.
+pub(crate) enum Unfired {
+    /// Nothing but to drop the reference.
+    Release(JobRef),
+    /// It may be over, and not counted.
+    Stale(JobRef),
+    /// It is over, and who ended it did not see that it had its key.
+    Owner(JobRef),
 }
 
 /// An attempt that came to nothing, and that nobody was told of.
@@ -95,6 +109,11 @@ pub(crate) struct Shared {
     pub(crate) tasks: Tasks,
     pub(crate) held_up: CachePadded<HeldUp>,
     pub(crate) keys: Keys,
+    pub(crate) uniques: Uniques,
+    pub(crate) lines: Lines,
+    pub(crate) live: CachePadded<Live>,
+    /// Workers that the system gave no thread for.
+    pub(crate) owed: AtomicUsize,
     pub(crate) subscribers: Subscribers,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) letters: Letters,
@@ -106,6 +125,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         config: Config,
+        live: Live,
         clock: Arc<dyn Clock>,
         subscribers: Subscribers,
         letters: Letters,
@@ -126,6 +146,10 @@ impl Shared {
             tasks: Tasks::new(),
             held_up: CachePadded::new(HeldUp::new()),
             keys: Keys::new(Arc::clone(&clock)),
+            uniques: Uniques::new(),
+            lines: Lines::new(),
+            live: CachePadded::new(live),
+            owed: AtomicUsize::new(0),
             subscribers,
             counters: CachePadded::new(Counters::new()),
             letters,
@@ -220,12 +244,43 @@ impl Shared {
         let Some(at) = at else { return self.fire(job, epoch) };
         // Whoever cancels it from here on tells us, and the driver lets go of it.
         job.past(|past| past.home = self.weak());
-        self.intake.push(Notice { job, what: Errand::Arm { epoch, at } });
+        self.send(Notice::Arm { job, epoch, at }, at);
+    }
+
+    /// Tells the driver of something that is to happen at `at`.
+    pub(crate) fn send(&self, notice: Notice, at: Timestamp) {
+        self.intake.push(notice);
         // The fence in there also orders the push before the look at the phase.
         self.bell.ring_for(at);
         if self.closing.has_begun() {
             self.sweep_intake();
         }
+    }
+
+    /// A timer is due: the same as [`fire`](Self::fire), for the driver with its token held. What may call
+    /// foreign code is left to it.
+    ///
+    /// So what it fires is in a queue, or in a line, before anybody else can drive, and a sweep finds it.
+    /// It does not sweep itself: the driver looks at the phase before it sleeps.
+    pub(crate) fn fire_quietly(&self, job: JobRef, epoch: u32) -> Option<Unfired> {
+        let serial = job.options.as_ref().and_then(|o| o.serial.as_ref());
+        let fired = if job.is_alone() {
+            job.state.fire_alone(epoch, serial.is_some())
+        } else {
+            job.state.fire(epoch, serial.is_some())
+        };
+        match (fired, serial) {
+            (Fired::InLine, Some(serial)) if !self.keys.admit(&serial.key, &job) => {
+                return Some(Unfired::Release(job));
+            }
+            (Fired::InLine, _) if !job.state.resume() => return Some(Unfired::Owner(job)),
+            (Fired::InLine | Fired::Ready, _) => {}
+            (Fired::Marked, _) => return Some(Unfired::Release(job)),
+            (Fired::Stale, _) => return Some(Unfired::Stale(job)),
+        }
+        self.injector(job.priority).push(job);
+        self.sleepers.notify();
+        None
     }
 
     /// A timer is due.
@@ -245,13 +300,14 @@ impl Shared {
         }
     }
 
-    /// What to do after an attempt came to nothing: a delay, or who says no.
+    /// What to do after an attempt came to nothing: a delay, or who says no. `draws`: a retry is taken
+    /// out of the budget; not if it is likely that nothing will come of it.
     pub(crate) fn decide(
         &self,
         job: &JobRef,
         attempt: u32,
         began: Timestamp,
-        worth_it: bool,
+        (worth_it, draws): (bool, bool),
         wish: Option<Duration>,
     ) -> Result<Duration, Stop> {
         if !worth_it {
@@ -261,9 +317,11 @@ impl Shared {
         if !job.retryable() || attempt >= u32::from(u16::MAX) {
             return Err(Stop::MaxAttempts);
         }
-        let policy = job.options.as_ref().and_then(|o| o.retry).unwrap_or(self.config.retry);
+        let own = job.options.as_ref().and_then(|o| o.retry);
+        let policy = own.unwrap_or_else(|| self.live.retry());
         let (previous, began) = job.past(|past| (past.delay, past.began.unwrap_or(began)));
-        let elapsed = self.clock.now().saturating_since(began);
+        let now = self.clock.now();
+        let elapsed = now.saturating_since(began);
         let decision = match wish {
             Some(delay) => policy.admit(attempt, elapsed, delay),
             None => {
@@ -272,17 +330,43 @@ impl Shared {
                 policy.next(attempt, previous, elapsed, &mut rng)
             }
         };
-        match decision {
-            Decision::Retry(delay) => Ok(delay),
-            Decision::GiveUp(stop) => Err(stop),
+        let delay = match decision {
+            Decision::Retry(delay) => delay,
+            Decision::GiveUp(stop) => return Err(stop),
+        };
+        if Self::deadline_of(job).is_some_and(|deadline| now.saturating_add(delay) >= deadline) {
+            return Err(Stop::Deadline);
         }
+        // Last, since it is used up by that.
+        if draws && !self.live.withdraw() {
+            return Err(Stop::Budget);
+        }
+        Ok(delay)
     }
 
     pub(crate) fn attempt_timeout(&self, job: &JobRef) -> Option<Duration> {
         match job.options.as_ref().and_then(|o| o.attempt_timeout) {
             Some(own) => own,
-            None => self.config.attempt_timeout,
+            None => self.live.attempt_timeout(),
         }
+    }
+
+    /// A worker was taken out, and the system gave no thread for another.
+    pub(crate) fn owe_a_worker(&self) {
+        // ORDERING: Relaxed: the ring comes after it, and the driver looks after it has heard that.
+        self.owed.fetch_add(1, Ordering::Relaxed);
+        self.bell.ring();
+    }
+
+    /// The driver: asks the system again for the threads that it refused. True: it still refuses.
+    pub(crate) fn repay(self: &Arc<Self>) -> bool {
+        // ORDERING: Relaxed: see `owe_a_worker`.
+        let mut owed = self.owed.load(Ordering::Relaxed);
+        while owed > 0 && worker::spawn(self).is_ok() {
+            // ORDERING: Relaxed: a number.
+            owed = self.owed.fetch_sub(1, Ordering::Relaxed) - 1;
+        }
+        owed > 0
     }
 
     // --- ends -----------------------------------------------------------------------------------
@@ -448,8 +532,20 @@ impl Shared {
             self.closing.done();
             self.drainers.job_ended();
         }
-        self.tasks.remove(job);
+        self.sign_off(job);
         self.pass_key_on(job);
+        self.clear_up(job, ended);
+    }
+
+    /// The same for a job that ended without a value while it waited, in this state.
+    pub(crate) fn finish_from(&self, job: &JobRef, ended: Ended, from: State) {
+        self.room.give_back();
+        self.closing.done();
+        self.drainers.job_ended();
+        self.sign_off(job);
+        if from.has_its_key() {
+            self.pass_key_on(job);
+        }
         self.clear_up(job, ended);
     }
 
@@ -465,7 +561,7 @@ impl Shared {
     }
 
     /// The owner of a key is at its end.
-    fn pass_key_on(&self, job: &JobRef) {
+    pub(crate) fn pass_key_on(&self, job: &JobRef) {
         if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
             && let Some(next) = self.keys.release(&serial.key)
         {
@@ -476,10 +572,10 @@ impl Shared {
     /// A handle made the job's word Cancelled, out of this state.
     pub(crate) fn cancelled_by_handle(&self, job: &JobRef, from: State) {
         self.count_cancelled(job, None);
-        self.tasks.remove(job);
+        self.sign_off(job);
         if matches!(from, State::Scheduled | State::Backoff) {
             // Its timer may be far away, and keeps it.
-            self.intake.push(Notice { job: job.clone(), what: Errand::Forget });
+            self.intake.push(Notice::Forget(job.clone()));
             self.bell.ring();
             if self.closing.sees_begun() {
                 self.sweep_intake();
@@ -514,23 +610,20 @@ impl Shared {
     pub(crate) fn sweep(&self) {
         // Those in line for a key first: the end of a key's owner would hand the key to the next one,
         // push that, and so sweep again, inside this sweep, once for each in line.
-        for job in self.keys.drain().into_iter().chain(self.tasks.drain()) {
+        for job in self.drain_lines() {
             self.cancel_by_shutdown(&job);
         }
-        for injector in &self.injectors {
-            loop {
-                match injector.steal() {
-                    Steal::Success(job) => self.cancel_by_shutdown(&job),
-                    Steal::Empty => break,
-                    Steal::Retry => {}
-                }
-            }
+        while let Some(job) = self.next_queued() {
+            self.cancel_by_shutdown(&job);
         }
-        for member in self.members.all().iter() {
-            while let Some(job) = member.steal_any() {
-                self.cancel_by_shutdown(&job);
-            }
-        }
+    }
+
+    /// All who wait in no queue of ours: in line for a key, or at a gate, or as tasks to be woken.
+    pub(crate) fn drain_lines(&self) -> Vec<JobRef> {
+        let mut all = self.keys.drain();
+        all.extend(self.lines.drain());
+        all.extend(self.tasks.drain());
+        all
     }
 
     /// One of the jobs that [`sweep`](Self::sweep) cancels, out of its queue.
@@ -550,14 +643,30 @@ impl Shared {
     /// Cancels every timer on its way to the driver.
     #[cold]
     pub(crate) fn sweep_intake(&self) {
-        for note in self.intake.take() {
-            self.cancel_by_shutdown(&note.job);
+        for notice in self.intake.take() {
+            match notice {
+                Notice::Arm { job, .. } => self.cancel_by_shutdown(&job),
+                // Their jobs run, or are swept from where they wait.
+                Notice::Deadline { .. }
+                | Notice::Hedge { .. }
+                | Notice::Line { .. }
+                | Notice::Forget(_) => {}
+            }
         }
     }
 
     pub(crate) fn cancel_by_shutdown(&self, job: &JobRef) {
-        let swept = self.note_swept(job);
+        let swept = self.note_queued(job);
         self.end_swept(job, swept);
+    }
+
+    /// As [`note_swept`](Self::note_swept), for a job that was found in a queue. One that runs all the same
+    /// may finish: the entry was left over, or was for a second attempt.
+    pub(crate) fn note_queued(&self, job: &JobRef) -> Swept {
+        if job.state.peek().state().is_leased() {
+            return Swept { ended: None, tell: false };
+        }
+        self.note_swept(job)
     }
 
     /// The part that calls no foreign code: the job's word is final, and it is in the report.
@@ -580,7 +689,7 @@ impl Shared {
     /// The other part. Once, by whoever has it from the first.
     pub(crate) fn end_swept(&self, job: &JobRef, swept: Swept) {
         if let Some((from, ended)) = swept.ended {
-            self.tasks.remove(job);
+            self.sign_off(job);
             if from.has_its_key() {
                 self.pass_key_on(job);
             }

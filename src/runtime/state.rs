@@ -3,6 +3,7 @@
 //! The table, the diagram and the ordering pairs are in the [room's docs](super). Bits do not leave
 //! this module: callers use verbs, and each verb says what to do next.
 
+mod policy;
 mod word;
 
 use core::fmt;
@@ -44,8 +45,11 @@ pub(crate) enum Then {
     Retry,
     /// Another turn, later, for the same attempt.
     Snooze,
-    /// No further attempt.
+    /// No further attempt, unless another one is running.
     Die,
+    /// No further attempt, and what another one finds does not matter: the error is not one that an
+    /// attempt can mend.
+    Fail,
     /// The attempt asks for the end itself.
     Cancel,
 }
@@ -62,6 +66,8 @@ pub(crate) enum Lost {
     Cancelled(Ended),
     /// Rescue only: it showed life; look again a period later.
     Alive,
+    /// Another attempt with the same epoch goes on; this one is out of the closure.
+    Outlived,
     /// The attempt was not the current one.
     Fenced,
 }
@@ -194,9 +200,8 @@ impl StateCell {
     pub(crate) fn complete(&self, epoch: u32) -> Claim {
         // ORDERING: Relaxed: owning the slot needs no edge (nobody wrote it before), and `publish`
         // releases what is written there.
-        let claimed = self.update(Ordering::Relaxed, |w| {
-            w.is(State::Leased, epoch).then_some(w.to(State::Completing))
-        });
+        let claimed = self
+            .update(Ordering::Relaxed, |w| w.is_leased(epoch).then_some(w.to(State::Completing)));
         if claimed.is_ok() { Claim::Claimed } else { Claim::Fenced }
     }
 
@@ -222,18 +227,23 @@ impl StateCell {
         // ORDERING: AcqRel: Release hands what this attempt did inside the closure to the next
         // `start`, or to whoever drops it; Acquire is for the Cancelled end, as in `publish`.
         let moved = self.update(Ordering::AcqRel, |w| {
-            if !w.is(State::Leased, epoch) {
+            if !w.is_leased(epoch) {
                 return None;
             }
+            let decides = matches!(then, Then::Fail | Then::Cancel);
             Some(match then {
+                _ if w.state() == State::Hedged && !decides => w.to(State::Leased).runner_out(),
                 _ if w.cancel_requested() => w.to(State::Cancelled).runner_out(),
                 Then::Retry => w.to(State::Backoff).attempt_ended().runner_out(),
                 Then::Snooze => w.to(State::Backoff).runner_out(),
-                Then::Die => w.to(State::Completing).attempt_ended(),
+                Then::Die | Then::Fail => w.to(State::Completing).attempt_ended(),
                 Then::Cancel => w.to(State::Cancelled).runner_out(),
             })
         });
-        Self::lost(moved)
+        match moved {
+            Ok(w) if w.state() == State::Leased => Lost::Outlived,
+            moved => Self::lost(moved),
+        }
     }
 
     /// The poll `epoch` of a task is pending, and out of the task.
@@ -274,6 +284,8 @@ impl StateCell {
             State::Scheduled
             | State::Completing
             | State::Backoff
+            | State::Gated
+            | State::Hedged
             | State::Succeeded
             | State::Dead
             | State::Cancelled => None,
@@ -286,7 +298,7 @@ impl StateCell {
         // ORDERING: Acquire for the Cancelled end, as in `publish`: the waker, and what late attempts
         // did. It hands nothing over itself; what `cancel` released is carried on, as by any RMW.
         let moved = self.update(Ordering::Acquire, |w| {
-            if !w.is(State::Leased, epoch) {
+            if !w.is_leased(epoch) {
                 return None;
             }
             Some(if w.has(HEARTBEAT_SEEN) && !force {
@@ -296,7 +308,7 @@ impl StateCell {
             } else {
                 match then {
                     Then::Retry | Then::Snooze => w.to(State::Backoff).next_epoch().attempt_ended(),
-                    Then::Die => w.to(State::Completing).next_epoch().attempt_ended(),
+                    Then::Die | Then::Fail => w.to(State::Completing).next_epoch().attempt_ended(),
                     Then::Cancel => w.to(State::Cancelled).next_epoch().attempt_ended(),
                 }
             })
@@ -396,10 +408,8 @@ impl StateCell {
     #[must_use]
     pub(crate) fn heartbeat(&self, epoch: u32) -> bool {
         // ORDERING: Relaxed: only the flag's place in the word's order matters.
-        self.update(Ordering::Relaxed, |w| {
-            w.is(State::Leased, epoch).then_some(w.with(HEARTBEAT_SEEN))
-        })
-        .is_ok()
+        self.update(Ordering::Relaxed, |w| w.is_leased(epoch).then_some(w.with(HEARTBEAT_SEEN)))
+            .is_ok()
     }
 
     /// Whether the attempt `epoch` is the current one, and has shown life already.
@@ -412,7 +422,7 @@ impl StateCell {
     pub(crate) fn is_current(&self, epoch: u32) -> bool {
         // ORDERING: Relaxed: true may be old news by the time the caller acts, whatever the
         // ordering; resources check the token instead.
-        Word(self.0.load(Ordering::Relaxed)).is(State::Leased, epoch)
+        Word(self.0.load(Ordering::Relaxed)).is_leased(epoch)
     }
 
     /// Whether a timer made for `epoch` would find the job waiting for it.
@@ -429,11 +439,15 @@ impl StateCell {
         loop {
             let from = seen.state();
             let next = match from {
-                State::Scheduled | State::Ready | State::Backoff | State::Suspended => {
-                    seen.to(State::Cancelled).with(flags)
+                State::Scheduled
+                | State::Ready
+                | State::Backoff
+                | State::Suspended
+                | State::Gated => seen.to(State::Cancelled).with(flags),
+                State::Leased | State::Hedged if seen.cancel_requested() => {
+                    return Cancel::Requested;
                 }
-                State::Leased if seen.cancel_requested() => return Cancel::Requested,
-                State::Leased => seen.with(flags),
+                State::Leased | State::Hedged => seen.with(flags),
                 State::Completing | State::Succeeded | State::Dead | State::Cancelled => {
                     return Cancel::TooLate;
                 }
@@ -441,7 +455,7 @@ impl StateCell {
             // ORDERING: AcqRel: Acquire as in `publish`, for the end; Release hands what the canceller
             // did to who is told of it. Nothing is read on failure.
             match self.0.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) if from == State::Leased => return Cancel::Requested,
+                Ok(_) if from.is_leased() => return Cancel::Requested,
                 Ok(_) => return Cancel::Now { from, ended: next.ended() },
                 Err(now) => seen = Word(now),
             }
@@ -518,134 +532,4 @@ impl fmt::Debug for StateCell {
 }
 
 #[cfg(all(test, not(tenure_loom)))]
-mod tests {
-    use super::word::ATTEMPT_MASK;
-    use super::*;
-
-    #[test]
-    fn the_life_of_a_job_that_fails_once() {
-        let word = StateCell::new(State::Ready);
-        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
-        assert!(word.is_current(1));
-        assert_eq!(word.fail(1, Then::Retry), Lost::Backoff { epoch: 1 });
-        assert_eq!(word.fire(0, false), Fired::Stale, "a timer of another epoch");
-        assert_eq!(word.fire(1, true), Fired::Ready);
-        assert_eq!(word.fire(1, false), Fired::Stale);
-        assert_eq!(word.start(false), Start::Run { epoch: 2, attempt: 2 });
-        assert_eq!(word.complete(1), Claim::Fenced);
-        assert_eq!(word.complete(2), Claim::Claimed);
-        assert_eq!(word.cancel(false), Cancel::TooLate);
-        let ended = word.publish(State::Succeeded, true);
-        assert_eq!(ended, Ended { wake: false, drop_result: false, drop_closure: true });
-        assert_eq!(word.settled().map(Word::state), Some(State::Succeeded));
-    }
-
-    #[test]
-    fn a_rescued_attempt_keeps_the_closure_until_it_leaves() {
-        let word = StateCell::new(State::Ready);
-        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
-        assert!(word.heartbeat(1));
-        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Alive);
-        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
-        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Fenced);
-        assert!(!word.heartbeat(1));
-        assert_eq!(word.fire(2, false), Fired::Ready);
-        assert_eq!(word.start(false), Start::Run { epoch: 3, attempt: 2 });
-        assert_eq!(word.rescue(3, Then::Die, true), Lost::Dying);
-        let ended = word.publish(State::Dead, false);
-        assert!(!ended.drop_closure);
-        assert!(!word.exit());
-        assert!(word.exit(), "the last one out drops it");
-    }
-
-    #[test]
-    fn an_attempt_cancels_only_while_it_is_the_current_one() {
-        let word = StateCell::new(State::Ready);
-        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
-        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
-        assert_eq!(word.fail(1, Then::Cancel), Lost::Fenced);
-        assert_eq!(word.fire(2, false), Fired::Ready);
-        assert_eq!(word.fail(1, Then::Cancel), Lost::Fenced);
-        assert_eq!(word.start(false), Start::Run { epoch: 3, attempt: 2 });
-        assert_eq!(word.fail(1, Then::Cancel), Lost::Fenced);
-        assert!(matches!(word.fail(3, Then::Cancel), Lost::Cancelled(_)));
-    }
-
-    #[test]
-    fn an_epoch_or_a_runner_too_many_ends_the_job() {
-        let word = StateCell::with_epoch(State::Ready, u32::MAX - 1);
-        assert_eq!(word.start(false), Start::UsedUp);
-        let word = StateCell::new(State::Ready);
-        for runner in 0..MAX_RUNNERS {
-            let Start::Run { epoch, .. } = word.start(false) else { panic!("runner {runner}") };
-            let Lost::Backoff { epoch } = word.rescue(epoch, Then::Retry, false) else { panic!() };
-            assert_eq!(word.fire(epoch, false), Fired::Ready);
-        }
-        assert_eq!(word.start(false), Start::UsedUp);
-    }
-
-    #[test]
-    fn attempts_saturate_below_the_epoch() {
-        let mut word = Word(State::Leased as u64 | ATTEMPT_MASK);
-        word = word.attempt_ended();
-        assert_eq!((word.attempts(), word.epoch()), (u16::MAX, 0));
-    }
-
-    #[test]
-    fn a_scheduled_job_lines_up_for_its_key_or_is_ready() {
-        assert_eq!(StateCell::new(State::Scheduled).fire(0, false), Fired::Ready);
-        let word = StateCell::new(State::Scheduled);
-        assert_eq!(word.fire(0, true), Fired::InLine);
-        assert_eq!(word.fire(0, true), Fired::Stale);
-        assert!(word.resume());
-    }
-
-    #[test]
-    fn a_task_keeps_its_epoch_and_is_polled_once_a_wake() {
-        let word = StateCell::new(State::Ready);
-        assert_eq!(word.start(true), Start::Run { epoch: 1, attempt: 1 });
-        assert_eq!(word.suspend(1), Parked::Suspended);
-        assert!(word.wake());
-        assert!(!word.wake(), "its entry is there already");
-        assert_eq!(word.start(true), Start::Run { epoch: 1, attempt: 1 });
-        assert!(!word.wake(), "it is being polled");
-        assert_eq!(word.suspend(1), Parked::Again);
-        assert_eq!(word.start(true), Start::Run { epoch: 1, attempt: 1 });
-        assert_eq!(word.suspend(1), Parked::Suspended);
-        assert!(matches!(word.cancel(false), Cancel::Now { from: State::Suspended, .. }));
-        assert!(!word.wake());
-    }
-
-    #[test]
-    fn attempts_that_must_not_meet_wait_for_the_late_one() {
-        let word = StateCell::new(State::Ready);
-        assert_eq!(word.start(false), Start::Run { epoch: 1, attempt: 1 });
-        assert_eq!(word.rescue(1, Then::Retry, false), Lost::Backoff { epoch: 2 });
-        assert_eq!(word.fire_alone(1, false), Fired::Stale);
-        assert_eq!(word.fire_alone(2, false), Fired::Marked);
-        assert!(matches!(word.start(false), Start::Stale(_)));
-        assert_eq!(word.exit_alone(), Left::Ready);
-        assert_eq!(word.start(false), Start::Run { epoch: 3, attempt: 2 });
-        // The late one leaves before the time has come.
-        assert_eq!(word.rescue(3, Then::Retry, false), Lost::Backoff { epoch: 4 });
-        assert_eq!(word.exit_alone(), Left::Nothing);
-        assert_eq!(word.fire_alone(4, true), Fired::Ready);
-        assert_eq!(word.start(false), Start::Run { epoch: 5, attempt: 3 });
-        // Cancelled while it waits for the late one, which then has the closure to drop.
-        assert_eq!(word.rescue(5, Then::Retry, false), Lost::Backoff { epoch: 6 });
-        assert_eq!(word.fire_alone(6, false), Fired::Marked);
-        let Cancel::Now { ended, .. } = word.cancel(false) else { panic!() };
-        assert!(!ended.drop_closure);
-        assert_eq!(word.exit_alone(), Left::Closure);
-    }
-
-    #[test]
-    fn debug_prints_names() {
-        let word = StateCell::new(State::Suspended);
-        assert!(matches!(word.cancel(true), Cancel::Now { from: State::Suspended, .. }));
-        assert_eq!(
-            format!("{word:?}"),
-            "Cancelled epoch 0 attempts 0 runners 0 CANCEL_REQUESTED BY_SHUTDOWN"
-        );
-    }
-}
+mod tests;

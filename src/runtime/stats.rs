@@ -54,6 +54,10 @@ counters! {
     retried,
     /// Turns asked for by jobs that were not ready yet.
     snoozed,
+    /// Times a gate (a rate or concurrency limit, a breaker) let a job wait.
+    gated,
+    /// Second attempts begun beside a first one that took long.
+    hedged,
     /// Jobs that ended dead.
     dead,
     /// Jobs that ended cancelled, by a shutdown or otherwise.

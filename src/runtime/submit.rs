@@ -3,15 +3,17 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::cell::{self, Body, JobRef, Many, Once};
 use super::ctx::JobCtx;
 use super::error::SubmitError;
 use super::handle::JobHandle;
 use super::keys::Serial;
-use super::options::{JobKey, Options, Priority};
+use super::options::{Hedge, JobKey, Options, Priority};
 use super::outcome::IntoOutcome;
+use super::policy::line::Host;
+use super::policy::{Gate, Gates, Stage};
 use super::shared::Shared;
 use super::state::{State, StateCell};
 use super::waiting::blocking;
@@ -123,6 +125,52 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         self
     }
 
+    /// When the job's time is up, from the submit on, by the runtime's clock. If no attempt runs then, it is
+    /// dead there and then, wherever it waits; if one runs, that may finish, and there is no other. In the
+    /// dead letter this is [`Stop::Deadline`](crate::retry::Stop::Deadline). Zero is dead at once; one that is
+    /// longer than the clock's range is none. Defaults to none.
+    ///
+    /// To bound the attempt that runs, give it an [`attempt_timeout`](Self::attempt_timeout), or have it ask
+    /// [`JobCtx::deadline`].
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.options.time = Some(deadline);
+        self.special = true;
+        self
+    }
+
+    /// Of all live jobs with this unique key there is one: while it is not over, the submit of another one
+    /// gives that back as [`SubmitError::Duplicate`], with the id of the live one. Unique keys have nothing
+    /// to do with the serial ones of [`key`](Self::key). Defaults to none.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// let runtime = tenure::Runtime::builder().workers(1).build()?;
+    /// let tidy = |_: &tenure::JobCtx| Ok::<_, String>(());
+    /// let first = runtime.job(tidy).unique("tidy up").delay(Duration::MAX).submit()?;
+    /// let second = runtime.job(tidy).unique("tidy up").submit();
+    /// assert_eq!(second.unwrap_err().live().map(|live| live.id()), Some(first.id()));
+    /// first.cancel();
+    /// runtime.job(tidy).unique("tidy up").submit()?.get()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unique(mut self, key: impl Into<JobKey>) -> Self {
+        self.options.unique = Some(key.into());
+        self.special = true;
+        self
+    }
+
+    /// One more gate before each attempt.
+    #[cfg_attr(not(test), allow(dead_code, reason = "until breaker and limits are there"))]
+    pub(crate) fn gate(mut self, stage: Stage, gate: Arc<dyn Gate>) -> Self {
+        let home: Weak<Shared> = self.shared.weak();
+        let line = self.shared.lines.before(gate, home as Weak<dyn Host>);
+        self.options.gates.get_or_insert_with(|| Box::new(Gates::new())).add(stage, line);
+        self.special = true;
+        self
+    }
+
     pub(crate) fn hand_in<B: Body>(
         self,
         body: impl FnOnce(F) -> B,
@@ -144,7 +192,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
             return Err(shared.refusal(closure));
         }
         let options = special.then(|| {
-            options.home = shared.weak();
+            options.handed_in(shared);
             Box::new(options)
         });
         let keyed = options.as_ref().is_some_and(|o| o.serial.is_some());
@@ -153,18 +201,39 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
             (true, true) => State::Suspended,
             (true, false) => State::Ready,
         };
-        let (job, handle) = JobRef::new(
-            body(closure),
-            StateCell::new(first),
-            shared.address(),
-            shared.next_id(),
-            priority,
-            options,
-        );
+        let (job, handle) = match options.as_ref().and_then(|o| o.unique.clone()) {
+            None => {
+                let word = StateCell::new(first);
+                let (home, id) = (shared.address(), shared.next_id());
+                JobRef::new(body(closure), word, home, id, priority, options)
+            }
+            Some(key) => {
+                let mut given = Some((closure, options));
+                let made = shared.uniques.admit(&key, || {
+                    let Some((closure, options)) = given.take() else { unreachable!("made once") };
+                    let word = StateCell::new(first);
+                    let (home, id) = (shared.address(), shared.next_id());
+                    JobRef::new(body(closure), word, home, id, priority, options)
+                });
+                match (made, given) {
+                    (Ok(made), _) => made,
+                    (Err(live), Some((job, options))) => {
+                        shared.room.give_back();
+                        drop(options);
+                        return Err(SubmitError::Duplicate { job, live });
+                    }
+                    (Err(_), None) => unreachable!("what was not made is still here"),
+                }
+            }
+        };
+        let watched = Shared::deadline_of(&job).map(|at| (job.clone(), at));
         if delay.is_zero() {
             shared.take_in(job);
         } else {
             shared.arm(job, 0, shared.after(delay));
+        }
+        if let Some((job, at)) = watched {
+            shared.watch_deadline(job, at);
         }
         Ok(JobHandle::new(handle))
     }
@@ -182,6 +251,21 @@ impl<F> Job<'_, F, Retried> {
     /// When and how often it is tried again. Defaults to the runtime's.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = Some(policy);
+        self.special = true;
+        self
+    }
+
+    /// Says that the job is *idempotent* (its effects may happen twice, at the same time), and that an
+    /// attempt that takes so long gets a second one beside it, once. The first to have a value wins; the
+    /// other one is fenced, and can see that ([`JobCtx::is_cancelled`]). The first to fail leaves it to
+    /// the other, unless it says [`Outcome::Fail`](super::Outcome::Fail) or
+    /// [`Outcome::Cancel`](super::Outcome::Cancel). Both count as one attempt, have one token, and are given
+    /// up together when the first one is out of time. Zero is at once; one that is longer than the clock's
+    /// range is never. Defaults to never.
+    ///
+    /// The second one needs permits from the job's gates like the first one; if one refuses, there is none.
+    pub fn hedge_after(mut self, delay: Duration) -> Self {
+        self.options.hedge = Some(Hedge::new(delay));
         self.special = true;
         self
     }
@@ -382,10 +466,11 @@ impl Shared {
             return self.push(job);
         };
         if self.keys.admit(&serial.key, &job) {
-            // False: a shutdown was faster.
             if job.state.resume() {
                 self.push(job);
             } else {
+                // Ended by somebody who did not know yet that it had its key.
+                self.pass_key_on(&job);
                 self.stale(&job, None);
             }
         } else if self.closing.sees_begun() {

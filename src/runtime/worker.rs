@@ -15,6 +15,9 @@ use super::events::Event;
 use super::keys::{Held, NoLease};
 use super::members::{Crew, Member};
 use super::options::{JobKey, Priority};
+use super::policy::live::Known;
+use super::policy::shared::Entrance;
+use super::policy::{self, Permits, Turn, Verdict};
 use super::seat::Seat;
 use super::shared::Shared;
 use super::state::{Lost, Parked, Start, State, Then};
@@ -62,10 +65,13 @@ pub(crate) struct Local {
     keys: RefCell<Vec<JobKey>>,
     others: RefCell<(u64, Crew)>,
     random: Cell<u64>,
+    /// The retry budget, as it was when we last asked.
+    budget: RefCell<Known>,
 }
 
 /// An attempt that came to nothing.
 struct Tried {
+    turn: Turn,
     attempt: u32,
     began: Timestamp,
     token: FencingToken,
@@ -118,6 +124,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<usize> {
         random: Cell::new(
             shared.config.seed ^ (index as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93),
         ),
+        budget: RefCell::new(Known::default()),
     };
     shared.members.join(&member);
     match builder.spawn(move || local.main()) {
@@ -357,9 +364,28 @@ impl Local {
     /// Runs one attempt of a job, if it is Ready.
     pub(crate) fn run(&self, job: JobRef) {
         let shared = &*self.shared;
+        let permits = match &job.options {
+            Some(options) if options.guarded => match shared.enter(&job, &self.member) {
+                Entrance::Open(permits) => permits,
+                Entrance::Shut => return,
+            },
+            _ => None,
+        };
         match job.state.start(job.is_task()) {
-            Start::Stale(_) => shared.stale(&job, Some(&self.member)),
+            Start::Stale(word) => {
+                if let Some(permits) = permits {
+                    permits.end(Verdict::Unused);
+                }
+                if word.state() == State::Leased && self.is_asked_for(&job, word.epoch()) {
+                    self.run_beside(job, word.epoch());
+                } else {
+                    shared.stale(&job, Some(&self.member));
+                }
+            }
             Start::UsedUp => {
+                if let Some(permits) = permits {
+                    permits.end(Verdict::Unused);
+                }
                 self.record(
                     &job,
                     0,
@@ -370,21 +396,58 @@ impl Local {
                 shared.bury(&job, Stop::MaxAttempts, false, Some(&self.member));
             }
             Start::Run { epoch, attempt } => {
-                let depth = self.depth.get();
-                let nested = (depth > 0).then(|| self.member.nested_seat(depth));
-                let seat = nested.as_deref().unwrap_or(&self.member.seat);
-                let taken = Taken { depth: &self.depth, seat, job: ManuallyDrop::new(job) };
-                self.depth.set(depth + 1);
-                self.attempt(&taken.job, epoch, attempt, seat);
+                self.sit(job, Turn { epoch, second: false }, attempt, permits);
             }
         }
     }
 
-    /// One attempt.
-    fn attempt(&self, job: &JobRef, epoch: u32, attempt: u32, seat: &Seat) {
+    fn is_asked_for(&self, job: &JobRef, epoch: u32) -> bool {
+        job.options.as_ref().and_then(|o| o.hedge.as_ref()).is_some_and(|hedge| hedge.take(epoch))
+    }
+
+    /// Runs a second attempt beside one that takes long.
+    #[cold]
+    fn run_beside(&self, job: JobRef, epoch: u32) {
         let shared = &*self.shared;
+        // A gate that refuses: then there is none.
+        let Entrance::Open(permits) = shared.enter_beside(&job) else { return };
+        match job.state.hedge(epoch) {
+            Some(attempt) => {
+                self.member.counters.hedged.own();
+                self.sit(job, Turn { epoch, second: true }, attempt, permits);
+            }
+            None => {
+                if let Some(permits) = permits {
+                    permits.end(Verdict::Unused);
+                }
+                shared.stale(&job, Some(&self.member));
+            }
+        }
+    }
+
+    /// An attempt has begun: it gets a seat.
+    #[inline]
+    fn sit(&self, job: JobRef, turn: Turn, attempt: u32, permits: Option<Permits>) {
+        if let Some(permits) = permits
+            && let Some(gates) = policy::gates(&job)
+        {
+            gates.hold(turn, permits);
+        }
+        let depth = self.depth.get();
+        let nested = (depth > 0).then(|| self.member.nested_seat(depth));
+        let seat = nested.as_deref().unwrap_or(&self.member.seat);
+        let taken = Taken { depth: &self.depth, seat, job: ManuallyDrop::new(job) };
+        self.depth.set(depth + 1);
+        self.attempt(&taken.job, turn, attempt, seat);
+    }
+
+    /// One attempt.
+    fn attempt(&self, job: &JobRef, turn: Turn, attempt: u32, seat: &Seat) {
+        let shared = &*self.shared;
+        let epoch = turn.epoch;
         self.member.counters.started.own();
-        let (began, deadline) = match shared.attempt_timeout(job) {
+        let timeout = shared.attempt_timeout(job);
+        let (began, deadline) = match timeout {
             None => (shared.clock.coarse(), Timestamp::NEVER),
             Some(timeout) if timeout < PRECISE_BELOW => {
                 let now = shared.clock.now();
@@ -395,34 +458,68 @@ impl Local {
                 (now, now.saturating_add(shared.clock.coarse_lag()).saturating_add(timeout))
             }
         };
-        seat.sit(job, epoch, deadline);
+        seat.sit(job, epoch, deadline, timeout.unwrap_or(Duration::MAX));
         if !deadline.is_never() {
             shared.bell.ring_for(deadline);
         }
-        let lease = job
-            .options
-            .as_ref()
-            .and_then(|o| o.serial.as_ref())
-            .map(|serial| shared.keys.lease(serial, || job.state.is_current(epoch)));
+        let serial = match &job.options {
+            None => None,
+            Some(options) => {
+                shared.watch_hedge(job, turn);
+                options.serial.as_ref()
+            }
+        };
+        let lease = match serial {
+            // The first one holds the lease for both.
+            Some(serial) if turn.second => {
+                let ran = self.call(job, turn, attempt, serial.token());
+                return self.end(
+                    job,
+                    Tried { turn, attempt, began, token: serial.token(), held: None },
+                    ran,
+                );
+            }
+            serial => {
+                serial.map(|serial| shared.keys.lease(serial, || job.state.is_current(epoch)))
+            }
+        };
         let (held, token, ran) = match lease {
-            Some(Err(NoLease::Fenced)) => (None, FencingToken::of(0, 0), Ran::Fenced),
-            Some(Err(NoLease::Refused(refused))) => {
-                let cause = AttemptError::NoLease(refused);
-                let failure = Failure { cause, retryable: true, delay: None };
-                (None, FencingToken::of(0, 0), Ran::Failed(failure))
+            Some(Err(no_lease)) => {
+                // The closure was not called.
+                if let Some(gates) = policy::gates(job) {
+                    gates.settle(turn, Verdict::Ignored);
+                }
+                let ran = match no_lease {
+                    NoLease::Fenced => Ran::Fenced,
+                    NoLease::Refused(refused) => {
+                        let cause = AttemptError::NoLease(refused);
+                        Ran::Failed(Failure { cause, retryable: true, delay: None })
+                    }
+                };
+                (None, FencingToken::of(0, 0), ran)
             }
             Some(Ok(held)) => {
                 let token = held.token();
-                (Some(held), token, self.call(job, epoch, attempt, token))
+                (Some(held), token, self.call(job, turn, attempt, token))
             }
             None => {
                 let token = FencingToken::of(0, u64::from(epoch));
-                (None, token, self.call(job, epoch, attempt, token))
+                (None, token, self.call(job, turn, attempt, token))
             }
         };
+        self.end(job, Tried { turn, attempt, began, token, held }, ran);
+    }
+
+    /// An attempt is out of the closure, or did not get into it.
+    #[inline]
+    fn end(&self, job: &JobRef, tried: Tried, ran: Ran) {
+        let shared = &*self.shared;
+        let Tried { turn, attempt, held, .. } = tried;
+        let epoch = turn.epoch;
         match ran {
             Ran::Written => {
                 self.member.counters.succeeded.own();
+                shared.live.deposit(&self.budget);
                 // Before anybody else may begin on the key: a lease in the way would be revoked.
                 release(held);
                 let ended = job.state.publish(State::Succeeded, true);
@@ -433,16 +530,24 @@ impl Local {
                 shared.late(job, attempt, &self.member);
             }
             Ran::Failed(failure) => {
-                self.failed(job, epoch, Tried { attempt, began, token, held }, failure)
+                self.failed(job, Tried { held, ..tried }, failure);
             }
             Ran::Pending => self.pending(job, epoch, attempt),
             Ran::Snoozed(delay) if job.retryable() => {
+                if shared.would_be_late(job, delay) {
+                    let failure = Failure {
+                        cause: AttemptError::Snoozed { delay },
+                        retryable: true,
+                        delay: Some(delay),
+                    };
+                    return self.failed(job, Tried { held, ..tried }, failure);
+                }
                 self.snoozed(job, epoch, attempt, held, Then::Snooze, delay);
             }
             Ran::Snoozed(_) => {
                 let failure =
                     Failure { cause: AttemptError::CannotSnooze, retryable: false, delay: None };
-                self.failed(job, epoch, Tried { attempt, began, token, held }, failure);
+                self.failed(job, Tried { held, ..tried }, failure);
             }
             Ran::Cancelled => {
                 self.snoozed(job, epoch, attempt, held, Then::Cancel, Duration::ZERO);
@@ -451,11 +556,11 @@ impl Local {
     }
 
     /// Runs the closure.
-    fn call(&self, job: &JobRef, epoch: u32, attempt: u32, token: FencingToken) -> Ran {
+    fn call(&self, job: &JobRef, turn: Turn, attempt: u32, token: FencingToken) -> Ran {
         // SAFETY: the job outlives the call, and the context with it: `attempt` gives its reference
         // up at the earliest when it has stood up.
         let ctx =
-            unsafe { JobCtx::new(NonNull::new_unchecked(job.as_raw()), epoch, attempt, token) };
+            unsafe { JobCtx::new(NonNull::new_unchecked(job.as_raw()), turn, attempt, token) };
         let key = job.options.as_ref().and_then(|o| o.serial.as_ref()).map(|s| &s.key);
         if let Some(key) = key {
             self.keys.borrow_mut().push(key.clone());
@@ -476,15 +581,27 @@ impl Local {
             && key.is_some_and(|key| self.keys.borrow().contains(key))
     }
 
-    fn failed(&self, job: &JobRef, epoch: u32, tried: Tried, failure: Failure) {
+    fn failed(&self, job: &JobRef, tried: Tried, failure: Failure) {
         let shared = &*self.shared;
-        let Tried { attempt, began, token, held } = tried;
+        let Tried { turn, attempt, began, token, held } = tried;
+        let epoch = turn.epoch;
         let Failure { cause, retryable, delay } = failure;
-        let decision = shared.decide(job, attempt, began, retryable, delay);
-        let then = if decision.is_ok() { Then::Retry } else { Then::Die };
+        // Nothing is drawn for one that is not the current one, or the last one anyway.
+        let word = job.state.peek();
+        let draws = word.state() == State::Leased && !word.cancel_requested();
+        let decision = match cause {
+            AttemptError::Snoozed { .. } => Err(Stop::Deadline),
+            _ => shared.decide(job, attempt, began, (retryable, draws), delay),
+        };
+        let then = match decision {
+            Ok(_) => Then::Retry,
+            Err(Stop::NotRetryable) => Then::Fail,
+            Err(_) => Then::Die,
+        };
         let lost = job.state.fail(epoch, then);
         release(held);
-        if matches!(lost, Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_)) {
+        if matches!(lost, Lost::Backoff { .. } | Lost::Dying | Lost::Cancelled(_) | Lost::Outlived)
+        {
             self.record(job, attempt, began, token, cause);
         } else {
             // The error is foreign, and nobody will see it.
@@ -497,6 +614,7 @@ impl Local {
             (Lost::Dying, Err(stop)) => shared.bury(job, stop, true, Some(&self.member)),
             (Lost::Cancelled(ended), _) => shared.cancelled(job, ended, Some(&self.member)),
             (Lost::Fenced, _) => shared.late(job, attempt, &self.member),
+            (Lost::Outlived, _) => {}
             (Lost::Backoff { .. } | Lost::Dying | Lost::Alive, _) => {
                 unreachable!("`fail` does what it was told to")
             }
@@ -535,6 +653,7 @@ impl Local {
             }
             Lost::Cancelled(ended) => shared.cancelled(job, ended, Some(&self.member)),
             Lost::Fenced => shared.late(job, attempt, &self.member),
+            Lost::Outlived => {}
             Lost::Dying | Lost::Alive => unreachable!("`fail` does what it was told to"),
         }
     }

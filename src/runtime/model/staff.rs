@@ -1,5 +1,6 @@
 //! For the models: the workers' list, what they count, the keys' leases, the limits.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use crossbeam_deque::Worker as Deque;
@@ -186,7 +187,7 @@ impl Hand {
     /// An attempt inside an attempt.
     pub fn sit_nested(&self, job: &Job, epoch: u32, deadline: u64) -> Nested {
         let seat = self.0.nested_seat(1);
-        seat.sit(&job.0, epoch, Timestamp::from_nanos(deadline));
+        seat.sit(&job.0, epoch, Timestamp::from_nanos(deadline), Duration::ZERO);
         Nested(seat)
     }
 

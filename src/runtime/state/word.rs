@@ -34,7 +34,7 @@ pub(super) const ATTEMPT_MASK: u64 = 0xFFFF << ATTEMPT_SHIFT;
 pub(super) const ONE_EPOCH: u64 = 1 << 32;
 pub(super) const EPOCH_SHIFT: u32 = 32;
 
-/// Where a job is. The last three are final.
+/// Where a job is. Succeeded, Dead and Cancelled are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -56,6 +56,12 @@ pub(crate) enum State {
     Dead = 7,
     /// Ended because somebody asked; the slot was never written.
     Cancelled = 8,
+    /// Leased, by two attempts that share the epoch: a second one was started because the first one
+    /// takes long. (Leased, and one bit.)
+    Hedged = 10,
+    /// Suspended at a gate, whose queue holds it; other than in line for its key, it has that. (Suspended,
+    /// and one bit.)
+    Gated = 13,
 }
 
 impl State {
@@ -69,6 +75,8 @@ impl State {
             5 => Self::Suspended,
             6 => Self::Succeeded,
             7 => Self::Dead,
+            10 => Self::Hedged,
+            13 => Self::Gated,
             _ => Self::Cancelled,
         }
     }
@@ -76,6 +84,11 @@ impl State {
     /// Whether a job with a key owns it in this state. (One without counts as an owner of nothing.)
     pub(crate) const fn has_its_key(self) -> bool {
         !matches!(self, Self::Scheduled | Self::Suspended)
+    }
+
+    /// Whether an attempt holds the job.
+    pub(crate) const fn is_leased(self) -> bool {
+        matches!(self, Self::Leased | Self::Hedged)
     }
 
     /// Whether nothing leads out of it.
@@ -111,8 +124,19 @@ impl Word {
         self.0 & CANCEL_REQUESTED != 0
     }
 
+    /// Whether a rescue of this epoch would give the attempt up.
+    pub(crate) const fn would_be_rescued(self, epoch: u32) -> bool {
+        self.is_leased(epoch) && !self.has(HEARTBEAT_SEEN) && !self.cancel_requested()
+    }
+
     pub(crate) const fn by_shutdown(self) -> bool {
         self.0 & BY_SHUTDOWN != 0
+    }
+
+    /// Whether attempts with this epoch hold the job: Leased or Hedged, which are the only states
+    /// with these three bits.
+    pub(super) const fn is_leased(self, epoch: u32) -> bool {
+        self.0 & 0b111 == State::Leased as u64 && self.epoch() == epoch
     }
 
     pub(super) const fn is(self, state: State, epoch: u32) -> bool {

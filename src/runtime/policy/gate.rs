@@ -1,0 +1,87 @@
+//! What a gate is to the runtime: something that gives permits, and tells when one may be free again.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Weak;
+
+use crate::runtime::cell::contained;
+
+/// Where in the order a gate stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Rate,
+    Concurrency,
+    Breaker,
+}
+
+/// What became of an attempt, as its gates are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It had a value.
+    Success,
+    /// An error, a panic, or it was given up.
+    Failure,
+    /// It says nothing about what it was to reach: cancelled, snoozed, never called.
+    Ignored,
+    /// It did not begin.
+    Unused,
+}
+
+/// One permit.
+pub(crate) trait Pass: Send {
+    /// The attempt has come to this; the permit is free. Called once, and may call foreign code.
+    fn end(self: Box<Self>, verdict: Verdict);
+
+    /// Whether an attempt may still begin with it.
+    fn is_current(&self) -> bool {
+        true
+    }
+}
+
+/// Something that gives permits. Its calls may run foreign code, which may not come back.
+pub(crate) trait Gate: Send + Sync {
+    /// A permit, or how long until it is worth while to ask again, if time alone helps.
+    fn try_pass(&self) -> Result<Box<dyn Pass>, Option<Duration>>;
+
+    /// Has the listener told whenever a permit may be free for another reason than time.
+    fn watch(&self, listener: Weak<dyn Listener>);
+
+    /// What it is known by while it lives: its address.
+    fn address(&self) -> usize;
+}
+
+/// Who is told that a permit may be free.
+pub(crate) trait Listener: Send + Sync {
+    /// Called with no lock held, after the permit is there.
+    fn may_be_free(&self);
+}
+
+/// The permits of all of a job's gates, in their order.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Permits(Vec<Box<dyn Pass>>);
+
+impl Permits {
+    pub(super) fn add(&mut self, pass: Box<dyn Pass>) {
+        self.0.push(pass);
+    }
+
+    /// Whether an attempt may begin with all of them.
+    pub(crate) fn are_current(&self) -> bool {
+        self.0.iter().all(|pass| pass.is_current())
+    }
+
+    /// Gives them back, the last one first.
+    pub(crate) fn end(self, verdict: Verdict) {
+        for pass in self.0.into_iter().rev() {
+            // Listeners of the gate are foreign: the other permits go back whatever they do.
+            contained(move || pass.end(verdict));
+        }
+    }
+}
+
+impl fmt::Debug for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permits({})", self.0.len())
+    }
+}
