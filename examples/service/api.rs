@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
@@ -115,7 +116,12 @@ fn show(engine: &Engine, letter: &DeadLetter) -> Value {
     })
 }
 
-async fn replay(State(engine): Shared, Path(id): Path<String>) -> Result<Response, Refused> {
+/// Whatever is sent along is read, not looked at: a body left unread would cost the connection.
+async fn replay(
+    State(engine): Shared,
+    Path(id): Path<String>,
+    _: Bytes,
+) -> Result<Response, Refused> {
     let delivery = engine.replay(&id)?;
     Ok((StatusCode::ACCEPTED, Json(json!({ "id": delivery.id }))).into_response())
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ureq::http::StatusCode;
+use ureq::http::{HeaderMap, StatusCode};
 
 use crate::Failure;
 use crate::delivery::{End, Request};
@@ -138,7 +138,7 @@ impl Storm<'_> {
                 id: Some(Self::id(n)),
             };
             let request = serde_json::to_value(&request)?;
-            while self.client.post("/deliveries", &request)? != StatusCode::ACCEPTED {
+            while self.client.post("/deliveries", Some(&request))? != StatusCode::ACCEPTED {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 self.client.glance(IMPATIENCE)?;
             }
@@ -253,7 +253,7 @@ impl Storm<'_> {
             for letter in letters {
                 let id = letter["id"].as_str().ok_or("a letter without an id")?;
                 let path = format!("/dead-letters/{id}/replay");
-                while self.client.post(&path, &json!({}))? != StatusCode::ACCEPTED {
+                while self.client.post(&path, None)? != StatusCode::ACCEPTED {
                     self.client.glance(IMPATIENCE)?;
                 }
                 replayed += 1;
@@ -308,13 +308,16 @@ impl Client {
     }
 
     /// 202, 503 or 429; anything else is a failure.
-    fn post(&self, path: &str, body: &Value) -> Result<StatusCode, Failure> {
-        let mut answer = self.agent.post(format!("{}{path}", self.base)).send_json(body)?;
-        let status = answer.status();
-        let text = answer.body_mut().read_to_string()?;
+    fn post(&self, path: &str, body: Option<&Value>) -> Result<StatusCode, Failure> {
+        let request = self.agent.post(format!("{}{path}", self.base));
+        let sent = match body {
+            Some(body) => request.send_json(body),
+            None => request.send_empty(),
+        };
+        let (status, headers, text) = read("POST", path, sent)?;
         match status.as_u16() {
             202 => Ok(status),
-            429 | 503 if answer.headers().contains_key("retry-after") => Ok(status),
+            429 | 503 if headers.contains_key("retry-after") => Ok(status),
             _ => Err(format!("POST {path}: {status} {text}").into()),
         }
     }
@@ -324,13 +327,10 @@ impl Client {
     }
 
     fn text(&self, path: &str) -> Result<String, Failure> {
-        let mut answer = self.agent.get(format!("{}{path}", self.base)).call()?;
-        let status = answer.status();
-        let text = answer.body_mut().with_config().limit(64 << 20).read_to_string()?;
-        if status == StatusCode::OK {
-            Ok(text)
-        } else {
-            Err(format!("GET {path}: {status} {text}").into())
+        let sent = self.agent.get(format!("{}{path}", self.base)).call();
+        match read("GET", path, sent)? {
+            (StatusCode::OK, _, text) => Ok(text),
+            (status, _, text) => Err(format!("GET {path}: {status} {text}").into()),
         }
     }
 
@@ -343,6 +343,18 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// An answer, or which request had none.
+fn read(
+    method: &str,
+    path: &str,
+    sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+) -> Result<(StatusCode, HeaderMap, String), Failure> {
+    let failed = |why| format!("{method} {path}: {why}");
+    let (parts, mut body) = sent.map_err(failed)?.into_parts();
+    let text = body.with_config().limit(64 << 20).read_to_string().map_err(failed)?;
+    Ok((parts.status, parts.headers, text))
 }
 
 /// A page of metrics.
