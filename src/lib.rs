@@ -13,7 +13,7 @@
 //! Each layer uses only what stands to its left:
 //!
 //! ```text
-//! sync, clock → wait → lock, promise → lease, retry, timer → runtime → supervise
+//! sync, clock → wait → lock, promise → lease, retry, health, timer → runtime → supervise
 //! ```
 //!
 //! Each room's page begins with a tour, and has the table of its state word, the diagram, and the
@@ -35,6 +35,7 @@ mod sync;
 pub mod sync;
 
 pub mod executor;
+pub mod health;
 pub mod lease;
 pub mod lock;
 pub mod promise;
@@ -44,6 +45,7 @@ pub mod supervise;
 pub mod timer;
 pub mod wait;
 
+pub use health::Health;
 pub use lease::{FencingToken, Lease, LeaseTable, OwnedLease};
 pub use lock::{AdaptiveMutex, AdaptiveMutexGuard};
 pub use promise::{Eventual, Promise};

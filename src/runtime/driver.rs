@@ -28,7 +28,7 @@ use std::sync::Arc;
 use super::cell::JobRef;
 use super::events::Event;
 use super::judge::{Case, Evicted, Note, Place, evict};
-use super::members::Crew;
+use super::members::{Crew, Seen};
 use super::policy::line::Line;
 use super::shared::{Notice, Shared, Swept, Unfired};
 use super::shutdown::Abandoned;
@@ -231,8 +231,8 @@ impl Driver {
     /// Awake: takes the time, and what came in.
     fn begin(&mut self, helm: &Helm) -> Stage {
         let shared = Arc::clone(&self.shared);
-        shared.bell.awake();
         self.now = shared.clock.now();
+        shared.bell.awake(self.now);
         self.lag = self.now.saturating_since(self.planned);
         self.planned = Timestamp::NEVER;
         self.hear_lag(helm);
@@ -389,11 +389,9 @@ impl Driver {
                 note.until = note.until.saturating_add(late);
                 let has_grace = !late.is_zero() && note.graces < GRACES;
                 if (has_grace || note.until <= now)
-                    && let Some(pinned) = seat.pin(sitting)
+                    && let Some(Seen { job, deadline, timeout, .. }) =
+                        self.shared.members.hold(seat, sitting)
                 {
-                    // Nothing foreign happens under the pin: it is one at a time, whoever drives.
-                    let (job, deadline, timeout) = (pinned.job(), pinned.deadline, pinned.timeout);
-                    drop(pinned);
                     if has_grace && late >= timeout / 4 {
                         note.graces += 1;
                         note.until = note.until.max(now.saturating_add(late.min(timeout)));
@@ -449,10 +447,9 @@ impl Driver {
         let all = self.shared.members.all();
         for member in all.iter().filter(|member| !member.is_exempt()) {
             member.each_seat(|seat| {
-                let Some((sitting, _)) = seat.glance() else { return };
-                let Some(pinned) = seat.pin(sitting) else { return };
-                let job = pinned.job();
-                drop(pinned);
+                let Some(Seen { job, sitting, .. }) = self.shared.members.look_at(seat) else {
+                    return;
+                };
                 let attempt = u32::from(job.state.peek().attempts()) + 1;
                 self.abandoned.push(Abandoned::new(&job, attempt, member.index));
                 let evicted = evict(&self.shared, &job, sitting.epoch());

@@ -110,6 +110,8 @@ impl<T> JobHandle<T> {
                 && local.shared.address() == job.home
                 && job.state.peek().state() == State::Ready
                 && local.has_stack()
+                // One that is out of the pool begins nothing more: somebody has its place.
+                && !local.member.is_replaced()
             {
                 local.run(job.clone());
             }

@@ -118,11 +118,13 @@ pub(crate) struct Bell {
     rung: AtomicU32,
     /// 0 while the driver is awake: nobody needs to ring for a deadline.
     until: AtomicU64,
+    /// When it woke up last; for who asks how it is.
+    woke: AtomicU64,
 }
 
 impl Bell {
     pub(crate) fn new() -> Self {
-        Self { rung: AtomicU32::new(QUIET), until: AtomicU64::new(0) }
+        Self { rung: AtomicU32::new(QUIET), until: AtomicU64::new(0), woke: AtomicU64::new(0) }
     }
 
     /// Something with this deadline was pushed: ring if the driver would sleep past it.
@@ -146,10 +148,22 @@ impl Bell {
         }
     }
 
-    /// The driver is awake.
-    pub(crate) fn awake(&self) {
+    /// The driver is awake, at this time.
+    pub(crate) fn awake(&self, now: Timestamp) {
+        // ORDERING: Relaxed: for information.
+        self.woke.store(now.as_nanos(), Ordering::Relaxed);
         // ORDERING: Relaxed: who reads the old value rings in vain.
         self.until.store(0, Ordering::Relaxed);
+    }
+
+    /// When the driver woke up last (`None`: not yet), and until when it sleeps (`None`: it is awake).
+    /// For information.
+    pub(crate) fn plan(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        // ORDERING: Relaxed, both: a moment apart is as good.
+        let until = self.until.load(Ordering::Relaxed);
+        let woke = self.woke.load(Ordering::Relaxed);
+        let some = |nanos| (nanos != 0).then_some(Timestamp::from_nanos(nanos));
+        (some(woke), some(until))
     }
 
     /// The driver will sleep until then. Look at the intake and the seats once more after this.

@@ -171,6 +171,12 @@ impl Keys {
         let _ = self.leases.revoke(&serial.key, serial.token(), "no sign of life in time");
     }
 
+    /// How many wait in line.
+    pub(crate) fn in_line(&self) -> usize {
+        let count = |shard: &Mutex<Queues>| shard.lock().values().map(VecDeque::len).sum::<usize>();
+        self.shards.iter().map(count).sum()
+    }
+
     /// All who wait in line, out of it; the owners keep their keys.
     pub(crate) fn drain(&self) -> Vec<JobRef> {
         let mut all = Vec::new();

@@ -1,6 +1,7 @@
 //! The worker threads, those in the pool and those that are stuck.
 
 use core::ptr::null_mut;
+use core::time::Duration;
 use std::sync::Arc;
 
 use crossbeam_deque::{Steal, Stealer};
@@ -9,6 +10,7 @@ use crossbeam_utils::CachePadded;
 use super::cell::{Header, JobRef};
 use super::seat::{Seat, Sitting};
 use super::stats::{Counters, Stats};
+use crate::clock::Timestamp;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -44,6 +46,23 @@ pub(crate) struct Member {
 const ONE_HELD: u32 = 1;
 const ONE_WAIT: u32 = 1 << 15;
 const OUT: u32 = 1 << 31;
+
+/// A worker's standing, for who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Active,
+    Stuck { replaced: bool },
+    Leaving,
+}
+
+/// What was on a seat.
+pub(crate) struct Seen {
+    pub(crate) job: JobRef,
+    pub(crate) sitting: Sitting,
+    pub(crate) deadline: Timestamp,
+    pub(crate) timeout: Duration,
+    pub(crate) since: Timestamp,
+}
 
 /// So many of a worker's levels are held up, and wait.
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +214,32 @@ impl Member {
         self.standing.load(Ordering::Relaxed)
     }
 
+    /// Whether somebody has its place: it begins nothing more.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.standing() == REPLACED
+    }
+
+    pub(crate) fn condition(&self) -> Condition {
+        match self.standing() {
+            ACTIVE => Condition::Active,
+            REPLACED => Condition::Stuck { replaced: true },
+            MISSED => Condition::Stuck { replaced: false },
+            _ => Condition::Leaving,
+        }
+    }
+
+    /// Whether it is held up: it waits for a job, or is in a blocking section.
+    pub(crate) fn waits(&self) -> bool {
+        // ORDERING: Relaxed: a number.
+        self.held.load(Ordering::Relaxed) & !OUT != 0
+    }
+
+    /// How many jobs lie in its queue and its slot.
+    pub(crate) fn queued(&self) -> usize {
+        // ORDERING: Relaxed: a look.
+        self.stealer.len() + usize::from(!self.lifo.load(Ordering::Relaxed).is_null())
+    }
+
     /// Whether its thread should end at the next turn: somebody has its place. Asked by itself, and if
     /// true, decided.
     pub(crate) fn must_end(&self) -> bool {
@@ -236,6 +281,8 @@ pub(crate) struct Members {
     next_index: AtomicUsize,
     /// Threads that the shutdown waits for.
     active: AtomicUsize,
+    /// Held for one pin: the driver's, or that of somebody who asks how the workers are.
+    pins: Mutex<()>,
 }
 
 impl Members {
@@ -245,7 +292,24 @@ impl Members {
             crew: Mutex::new((0, Arc::from([]))),
             next_index: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
+            pins: Mutex::new(()),
         }
+    }
+
+    /// What is on a seat, held in its place while it is read. `None`: nothing, or it is over by now.
+    pub(crate) fn look_at(&self, seat: &Seat) -> Option<Seen> {
+        let (sitting, _) = seat.glance()?;
+        self.hold(seat, sitting)
+    }
+
+    /// The same for a sitting that was glanced at.
+    pub(crate) fn hold(&self, seat: &Seat, sitting: Sitting) -> Option<Seen> {
+        // Nothing foreign happens under it: with a reference of our own, what the worker may leave to us
+        // is not the last one.
+        let _one = self.pins.lock();
+        let pinned = seat.pin(sitting)?;
+        let (deadline, timeout, since) = (pinned.deadline, pinned.timeout, pinned.since);
+        Some(Seen { job: pinned.job(), sitting, deadline, timeout, since })
     }
 
     pub(crate) fn all(&self) -> Crew {

@@ -76,7 +76,7 @@
 //! | BY_SHUTDOWN | that came from a shutdown | `cancel` | never |
 //! | WAITER | a waker is in the waiter slot | the handle's `register` | `retract`, `detach` |
 //! | DETACHED | nobody will take the result | the handle's `detach` | never |
-//! | HEARTBEAT_SEEN | the attempt showed life since the driver looked | `heartbeat` | `start`, `rescue` |
+//! | HEARTBEAT_SEEN | the attempt showed life since the driver looked | `heartbeat` | `start`, `rescue`; without a deadline `hear` |
 //! | COUNTED | a cancellation is in the counters | `count_once` | never |
 //! | NOTIFIED | a task was woken while it was polled, or is Ready | `wake` | `start`, `suspend` |
 //! | DUE | its retry's time has come, but a late attempt is inside a `FnMut` | `fire_alone` | the last `exit_alone` |
@@ -165,6 +165,7 @@ mod error;
 mod events;
 mod gates;
 mod handle;
+mod health;
 pub(crate) mod intake;
 mod judge;
 mod keys;
@@ -208,6 +209,7 @@ pub use error::{
 };
 pub use events::{Event, Events};
 pub use handle::JobHandle;
+pub use health::{DriverHealth, QueueHealth, Running, RuntimeHealth, WorkerHealth, WorkerStatus};
 pub use leases::JobLeases;
 pub use letters::LettersFull;
 pub use options::{JobId, JobKey, Priority};

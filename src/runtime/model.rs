@@ -376,7 +376,13 @@ impl Watched {
     }
 
     pub fn sit(&self, job: &Job, epoch: u32, deadline: u64) {
-        self.0.sit(&job.0, epoch, Timestamp::from_nanos(deadline), Duration::ZERO);
+        self.0.sit(
+            &job.0,
+            epoch,
+            Timestamp::from_nanos(deadline),
+            Duration::ZERO,
+            Timestamp::ORIGIN,
+        );
     }
 
     pub fn stand(&self, job: Job) {
@@ -427,7 +433,7 @@ impl<T> Door<T> {
     }
 
     pub fn take(&self) -> Vec<T> {
-        self.bell.awake();
+        self.bell.awake(Timestamp::ORIGIN);
         self.intake.take().collect()
     }
 
@@ -547,7 +553,13 @@ impl Default for Crewman {
 
 impl Crewman {
     pub fn sit(&self, job: &Job, epoch: u32) {
-        self.member.seat.sit(&job.0, epoch, Timestamp::from_nanos(1), Duration::ZERO);
+        self.member.seat.sit(
+            &job.0,
+            epoch,
+            Timestamp::from_nanos(1),
+            Duration::ZERO,
+            Timestamp::ORIGIN,
+        );
     }
 
     pub fn stand(&self, job: Job) {

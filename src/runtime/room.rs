@@ -119,6 +119,12 @@ impl Room {
         taken
     }
 
+    /// How many places are taken, and how many there are, if they are counted.
+    pub(crate) fn taken_of(&self) -> Option<(usize, usize)> {
+        // ORDERING: Relaxed: a number.
+        self.counted.then(|| (self.live.load(Ordering::Relaxed), self.limit()))
+    }
+
     /// A job is over.
     #[inline]
     pub(crate) fn give_back(&self) {

@@ -13,6 +13,7 @@ use super::dead_letters::DeadLetters;
 use super::error::{ConfigError, NotCounted, SubmitError};
 use super::events::Events;
 use super::handle::JobHandle;
+use super::health::RuntimeHealth;
 use super::leases::JobLeases;
 use super::outcome::IntoOutcome;
 use super::schedule::Schedule;
@@ -253,6 +254,25 @@ impl Runtime {
     #[must_use]
     pub fn leases(&self) -> JobLeases<'_> {
         JobLeases::new(&self.shared().keys.leases)
+    }
+
+    /// How it is: what each worker runs and for how long, who is stuck, what waits; and a
+    /// [verdict](RuntimeHealth::verdict) for probes.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tenure::Runtime::builder().workers(2).build()?;
+    /// assert!(runtime.health().verdict().is_live());
+    /// runtime.pause();
+    /// assert_eq!(runtime.health().verdict().to_string(), "not ready: paused");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Costs the caller about a microsecond a worker, and the workers nothing.
+    #[must_use]
+    pub fn health(&self) -> RuntimeHealth {
+        self.shared().health()
     }
 
     /// What was done so far.

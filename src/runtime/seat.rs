@@ -2,7 +2,8 @@
 //!
 //! The worker sits down with a job and stands up when the attempt is over: two writes, no reference
 //! counted. When a deadline has passed, the driver *pins* the seat: it marks the pointer, so that a
-//! worker that stands up meanwhile leaves its reference behind for the driver to drop.
+//! worker that stands up meanwhile leaves its reference behind for the driver to drop. Who asks how the
+//! workers are does the same (`health.rs`); a lock lets one of them pin at a time.
 //!
 //! ```text
 //!          sit — worker                     pin — driver
@@ -39,6 +40,8 @@ pub(crate) struct Seat {
     deadline: AtomicU64,
     /// How long that deadline was from the beginning. Read under the pin only.
     timeout: AtomicU64,
+    /// When the sitting began.
+    since: AtomicU64,
 }
 
 /// A seat that the driver holds in its place.
@@ -49,6 +52,7 @@ pub(crate) struct Pinned<'a> {
     pub(crate) deadline: Timestamp,
     /// The attempt's timeout: what it began with, whatever the policy is now.
     pub(crate) timeout: Duration,
+    pub(crate) since: Timestamp,
 }
 
 /// Which sitting: the driver's private notes are kept by it.
@@ -62,6 +66,11 @@ impl Sitting {
     pub(crate) fn epoch(self) -> u32 {
         self.stamp as u32
     }
+
+    /// Which of the seat's sittings.
+    pub(crate) fn number(self) -> u64 {
+        self.stamp
+    }
 }
 
 impl Seat {
@@ -71,11 +80,19 @@ impl Seat {
             stamp: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             timeout: AtomicU64::new(0),
+            since: AtomicU64::new(0),
         }
     }
 
     /// The owner begins an attempt. The reference stays the owner's until `stand`.
-    pub(crate) fn sit(&self, job: &JobRef, epoch: u32, deadline: Timestamp, timeout: Duration) {
+    pub(crate) fn sit(
+        &self,
+        job: &JobRef,
+        epoch: u32,
+        deadline: Timestamp,
+        timeout: Duration,
+        since: Timestamp,
+    ) {
         // ORDERING: Relaxed: our own last store.
         let next = (self.stamp.load(Ordering::Relaxed) >> 32).wrapping_add(1) << 32;
         // ORDERING: Release fence: pairs with the Acquire fence in `pin`: who reads one of the next
@@ -85,6 +102,7 @@ impl Seat {
         self.stamp.store(next | u64::from(epoch), Ordering::Relaxed);
         self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
         self.timeout.store(nanos_saturating(timeout), Ordering::Relaxed);
+        self.since.store(since.as_nanos(), Ordering::Relaxed);
         // ORDERING: Release: pairs with the Acquire in `pin`. The seat is empty, and nobody but its
         // owner fills it, so a store overwrites nothing.
         self.job.store(job.as_raw(), Ordering::Release);
@@ -111,7 +129,8 @@ impl Seat {
         (job != 0).then_some((Sitting { job, stamp }, deadline))
     }
 
-    /// Holds this sitting in its place. Driver only, one pin at a time. `None`: it is over.
+    /// Holds this sitting in its place. One pin at a time: the driver's, or that of somebody who asks how
+    /// the workers are (see `Members::look_at`). `None`: it is over.
     pub(crate) fn pin(&self, sitting: Sitting) -> Option<Pinned<'_>> {
         // ORDERING: Relaxed: confirmed by the exchange.
         let job = self.job.load(Ordering::Relaxed);
@@ -126,7 +145,8 @@ impl Seat {
         let stamp = self.stamp.load(Ordering::Relaxed);
         let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
         let timeout = Duration::from_nanos(self.timeout.load(Ordering::Relaxed));
-        let pinned = Pinned { seat: self, job, deadline, timeout };
+        let since = Timestamp::from_nanos(self.since.load(Ordering::Relaxed));
+        let pinned = Pinned { seat: self, job, deadline, timeout, since };
         fence(Ordering::Acquire);
         // ORDERING: Relaxed: ordered by the fence.
         let still = self.job.load(Ordering::Relaxed) == marked;

@@ -14,6 +14,7 @@ use super::drain::Drainers;
 use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError, Unkept};
 use super::events::{Event, Subscribers};
 use super::gates::{Numbers, Pause};
+use super::health::Monitor;
 use super::intake::{Bell, Intake};
 use super::keys::Keys;
 use super::letters::{Entry, Kept, Letters};
@@ -117,6 +118,7 @@ pub(crate) struct Shared {
     pub(crate) subscribers: Subscribers,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) letters: Letters,
+    pub(crate) monitor: Monitor,
     /// The number of the job taken in last.
     ids: Numbers,
     pub(crate) room: CachePadded<Room>,
@@ -153,6 +155,7 @@ impl Shared {
             subscribers,
             counters: CachePadded::new(Counters::new()),
             letters,
+            monitor: Monitor::new(),
             ids: Numbers::new(),
             clock,
         })

@@ -162,6 +162,12 @@ impl Closing {
         which.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether the report is there.
+    pub(crate) fn is_over(&self) -> bool {
+        // ORDERING: Relaxed: see `finish`.
+        self.finished.load(Ordering::Relaxed) != 0
+    }
+
     fn so_far(&self) -> ShutdownReport {
         // ORDERING: Relaxed: counts.
         ShutdownReport {

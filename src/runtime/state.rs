@@ -418,6 +418,17 @@ impl StateCell {
         word.is(State::Leased, epoch) && word.has(HEARTBEAT_SEEN)
     }
 
+    /// Whether the attempt `epoch` has shown life since this was asked last. Only for one without a
+    /// deadline: of the others the driver asks (`rescue`).
+    pub(crate) fn hear(&self, epoch: u32) -> bool {
+        // ORDERING: Relaxed: as in `heartbeat`.
+        self.update(Ordering::Relaxed, |w| {
+            (w.is(State::Leased, epoch) && w.has(HEARTBEAT_SEEN))
+                .then_some(w.without(HEARTBEAT_SEEN))
+        })
+        .is_ok()
+    }
+
     /// Whether the attempt `epoch` is the current one.
     pub(crate) fn is_current(&self, epoch: u32) -> bool {
         // ORDERING: Relaxed: true may be old news by the time the caller acts, whatever the

@@ -458,7 +458,7 @@ impl Local {
                 (now, now.saturating_add(shared.clock.coarse_lag()).saturating_add(timeout))
             }
         };
-        seat.sit(job, epoch, deadline, timeout.unwrap_or(Duration::MAX));
+        seat.sit(job, epoch, deadline, timeout.unwrap_or(Duration::MAX), began);
         if !deadline.is_never() {
             shared.bell.ring_for(deadline);
         }

@@ -3,6 +3,7 @@
 use crate::harness::Model;
 
 pub mod clock;
+pub mod health;
 pub mod lease;
 pub mod lease_faults;
 pub mod lease_values;
@@ -29,6 +30,7 @@ pub mod wait;
 pub fn all() -> Vec<Model> {
     [
         clock::MODELS,
+        health::MODELS,
         lease::MODELS,
         lease_values::MODELS,
         lease_faults::MODELS,

@@ -187,7 +187,7 @@ impl Hand {
     /// An attempt inside an attempt.
     pub fn sit_nested(&self, job: &Job, epoch: u32, deadline: u64) -> Nested {
         let seat = self.0.nested_seat(1);
-        seat.sit(&job.0, epoch, Timestamp::from_nanos(deadline), Duration::ZERO);
+        seat.sit(&job.0, epoch, Timestamp::from_nanos(deadline), Duration::ZERO, Timestamp::ORIGIN);
         Nested(seat)
     }
 

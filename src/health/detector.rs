@@ -1,0 +1,132 @@
+//! How long a silence may be: by a deadline, or by what is usual.
+
+use core::time::Duration;
+
+use super::error::ConfigError;
+use super::phi::PhiAccrual;
+use crate::clock::Timestamp;
+
+/// When one that does not beat is suspected, and when it is given up.
+#[derive(Clone, Debug)]
+pub struct Detector(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Deadline { suspect_after: Duration, dead_after: Duration },
+    Phi { phi: Box<PhiAccrual>, suspect_at: f64, dead_at: f64 },
+}
+
+/// What a detector says of a silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opinion {
+    Fine,
+    Suspicious,
+    Lost,
+}
+
+impl Detector {
+    /// By fixed silences: the same for everybody, and easy to explain. `Duration::MAX` for `dead_after`:
+    /// it is suspected at most, never given up.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if `suspect_after` is zero or `dead_after` is shorter.
+    pub fn deadline(suspect_after: Duration, dead_after: Duration) -> Result<Self, ConfigError> {
+        if suspect_after.is_zero() {
+            return Err(ConfigError::SuspectAfter);
+        }
+        if dead_after < suspect_after {
+            return Err(ConfigError::DeadAfter { suspect_after, dead_after });
+        }
+        Ok(Self(Kind::Deadline { suspect_after, dead_after }))
+    }
+
+    /// By what is usual for the one that beats: suspected from the phi's own
+    /// [`threshold`](super::PhiAccrualBuilder::threshold) on, given up from `dead_at` on.
+    ///
+    /// Intervals are seen by whoever checks, so none is seen that is shorter than the time between two
+    /// checks.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if `dead_at` is below the threshold, or not finite.
+    pub fn phi(phi: PhiAccrual, dead_at: f64) -> Result<Self, ConfigError> {
+        let suspect_at = phi.threshold();
+        if !(dead_at >= suspect_at && dead_at.is_finite()) {
+            return Err(ConfigError::DeadAt { suspect_at, dead_at });
+        }
+        Ok(Self(Kind::Phi { phi: Box::new(phi), suspect_at, dead_at }))
+    }
+
+    /// It beat at this time.
+    pub(crate) fn hear(&mut self, at: Timestamp) {
+        match &mut self.0 {
+            Kind::Deadline { .. } => {}
+            Kind::Phi { phi, .. } => phi.beat(at),
+        }
+    }
+
+    pub(crate) fn opinion(&self, silence: Duration) -> Opinion {
+        match &self.0 {
+            Kind::Deadline { suspect_after, dead_after } => {
+                if silence >= *dead_after {
+                    Opinion::Lost
+                } else if silence >= *suspect_after {
+                    Opinion::Suspicious
+                } else {
+                    Opinion::Fine
+                }
+            }
+            Kind::Phi { phi, suspect_at, dead_at } => {
+                let phi = phi.phi_after(silence);
+                if phi >= *dead_at {
+                    Opinion::Lost
+                } else if phi >= *suspect_at {
+                    Opinion::Suspicious
+                } else {
+                    Opinion::Fine
+                }
+            }
+        }
+    }
+
+    /// The phi of a silence; `None` for a deadline.
+    pub(crate) fn phi_of(&self, silence: Duration) -> Option<f64> {
+        match &self.0 {
+            Kind::Deadline { .. } => None,
+            Kind::Phi { phi, .. } => Some(phi.phi_after(silence)),
+        }
+    }
+}
+
+#[cfg(all(test, not(tenure_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_inclusive_and_may_be_for_ever() {
+        let second = Duration::from_secs(1);
+        let detector = Detector::deadline(second, Duration::MAX).unwrap();
+        assert_eq!(detector.opinion(second - Duration::from_nanos(1)), Opinion::Fine);
+        assert_eq!(detector.opinion(second), Opinion::Suspicious);
+        assert_eq!(detector.opinion(Duration::from_nanos(u64::MAX)), Opinion::Suspicious);
+        let detector = Detector::deadline(second, second).unwrap();
+        assert_eq!(detector.opinion(second), Opinion::Lost);
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            Detector::deadline(Duration::ZERO, second).unwrap_err(),
+            ConfigError::SuspectAfter
+        );
+        assert!(matches!(
+            Detector::deadline(2 * second, second),
+            Err(ConfigError::DeadAfter { .. })
+        ));
+        let phi = || PhiAccrual::builder().build().unwrap();
+        for dead_at in [7.9, f64::NAN, f64::INFINITY, -1.0] {
+            assert!(matches!(Detector::phi(phi(), dead_at), Err(ConfigError::DeadAt { .. })));
+        }
+        assert!(Detector::phi(phi(), 8.0).is_ok());
+    }
+}
