@@ -238,6 +238,69 @@ impl Clock for MonotonicClock {
     }
 }
 
+/// Any clock, for what does not name its clock in its type: the system's is read without a call
+/// through a table.
+#[derive(Clone, Debug)]
+pub(crate) enum AnyClock {
+    Monotonic(MonotonicClock),
+    Other(std::sync::Arc<dyn Clock>),
+}
+
+impl AnyClock {
+    pub(crate) fn new(clock: impl Clock) -> Self {
+        let any: &dyn core::any::Any = &clock;
+        match any.downcast_ref::<MonotonicClock>() {
+            Some(clock) => Self::Monotonic(*clock),
+            None => Self::Other(std::sync::Arc::new(clock)),
+        }
+    }
+}
+
+impl Default for AnyClock {
+    fn default() -> Self {
+        Self::Monotonic(MonotonicClock::new())
+    }
+}
+
+impl Clock for AnyClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Monotonic(clock) => clock.now(),
+            Self::Other(clock) => clock.now(),
+        }
+    }
+
+    #[inline]
+    fn coarse(&self) -> Timestamp {
+        match self {
+            Self::Monotonic(clock) => clock.coarse(),
+            Self::Other(clock) => clock.coarse(),
+        }
+    }
+
+    fn coarse_lag(&self) -> Duration {
+        match self {
+            Self::Monotonic(clock) => clock.coarse_lag(),
+            Self::Other(clock) => clock.coarse_lag(),
+        }
+    }
+
+    fn real_time_until(&self, deadline: Timestamp) -> Option<Duration> {
+        match self {
+            Self::Monotonic(clock) => clock.real_time_until(deadline),
+            Self::Other(clock) => clock.real_time_until(deadline),
+        }
+    }
+
+    fn on_advance(&self, listener: Weak<dyn AdvanceListener>) {
+        match self {
+            Self::Monotonic(clock) => clock.on_advance(listener),
+            Self::Other(clock) => clock.on_advance(listener),
+        }
+    }
+}
+
 /// A clock that a test moves by hand. Clones are the same clock.
 ///
 /// Moving it tells every [`AdvanceListener`], so that timers which became due fire without anybody

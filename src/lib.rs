@@ -7,13 +7,13 @@
 //! | who will own the value? | [`Promise`] / [`Eventual`]: set once, taken once, pushed to callbacks |
 //! | who owns the critical section? | [`AdaptiveMutex`]: spins while that pays, then parks |
 //! | who owns this key, and until when? | [`LeaseTable`]: an expiring lock with a fencing token and a private draft |
-//! | when is it tried again, and when not? | [`RetryPolicy`], [`timer::Wheel`] |
+//! | when is it tried again, and when not? | [`RetryPolicy`], [`CircuitBreaker`], [`limit`], [`timer::Wheel`] |
 //! | who runs the job, and who notices when that fails? | [`Runtime`]: jobs leased, retried, fenced, answered; [`supervise`]: actors and their supervisors |
 //!
 //! Each layer uses only what stands to its left:
 //!
 //! ```text
-//! sync, clock → wait → lock, promise → lease, retry, health, timer → runtime → supervise
+//! sync, clock → wait → lock, promise → lease, retry, limit, breaker, health, timer → runtime → supervise
 //! ```
 //!
 //! Each room's page begins with a tour, and has the table of its state word, the diagram, and the
@@ -34,9 +34,11 @@ mod sync;
 #[doc(hidden)]
 pub mod sync;
 
+pub mod breaker;
 pub mod executor;
 pub mod health;
 pub mod lease;
+pub mod limit;
 pub mod lock;
 pub mod promise;
 pub mod retry;
@@ -45,6 +47,7 @@ pub mod supervise;
 pub mod timer;
 pub mod wait;
 
+pub use breaker::CircuitBreaker;
 pub use health::Health;
 pub use lease::{FencingToken, Lease, LeaseTable, OwnedLease};
 pub use lock::{AdaptiveMutex, AdaptiveMutexGuard};

@@ -1,0 +1,95 @@
+//! Circuit breaker: stops calling what does not answer, until it does again.
+//!
+//! [`CircuitBreaker::call`] and [`call_async`](CircuitBreaker::call_async) wrap a call;
+//! [`try_acquire`](CircuitBreaker::try_acquire) gives a [`Permit`] to those who say themselves what came
+//! of it. It is usable alone; a runtime asks it for its jobs.
+//!
+//! | file       | what it is                                                          |
+//! |------------|---------------------------------------------------------------------|
+//! | `word`     | the state word and its transitions                                  |
+//! | `core`     | what goes with each transition                                      |
+//! | `window`   | which calls count, under the book's lock                            |
+//! | `stripes`  | what is counted for each call, by stripes of threads                |
+//! | `handle`, `permit`, `config`, `event`, `snapshot`, `error` | what users name     |
+//!
+//! # States
+//!
+//! ```text
+//!               a bad call, and the window's rate is reached
+//!      CLOSED ───────────────────────────────────────────────► OPEN ◄─────────────┐
+//!        ▲                                                      │ a call, and the │ a probe fails, or
+//!        │        as many probes as configured went well        ▼ time is over    │ none comes back in time
+//!        └───────────────────────────────────────────────── HALF-OPEN ────────────┘
+//!
+//!      any ── force_open ──► FORCED OPEN     any ── disable ──► DISABLED     any ── reset ──► CLOSED
+//! ```
+//!
+//! | state | a call is | its result | who may leave it |
+//! |---|---|---|---|
+//! | `CLOSED` | let through | counted in the window | whose bad call reaches a rate; whoever asks |
+//! | `OPEN` | refused, with the time left | – (none is let through) | the first to call after the time; whoever asks |
+//! | `HALF-OPEN` | let through while probes under way and passed are fewer than configured | a pass; or a failure, which decides | the last pass, the first failure, a caller after the probes' time; whoever asks |
+//! | `FORCED OPEN` | refused, without a time | – | whoever asks |
+//! | `DISABLED` | let through | ignored | whoever asks |
+//!
+//! # The word
+//!
+//! ```text
+//! state 3 | generation 29 | probes in flight 16 | probes passed 16
+//! ```
+//!
+//! | operation | from → to | success ordering | with the book locked |
+//! |---|---|---|---|
+//! | let a probe through | half-open, in flight + passed < configured → in flight +1 | Relaxed | no |
+//! | a probe went well, others follow | → in flight −1, passed +1 | Relaxed | no |
+//! | a probe is returned | → in flight −1 | Relaxed | no |
+//! | any change of state | → the state, generation +1, no probes (or the first) | Release | yes |
+//!
+//! | edge | Release in | Acquire in | makes visible |
+//! |---|---|---|---|
+//! | change of state → next call | `WordCell::change` | `WordCell::load`, `take_probe` where it fails | until when it is open |
+//!
+//! Invariants:
+//!
+//! 1. In flight and passed together are never more than configured, so not one probe more is made,
+//!    however many ask at once: both are in the word that lets them through.
+//! 2. A generation is never come back to (but by 2²⁹ changes). A result carries the generation that it was
+//!    let through in; one of an older generation changes nothing.
+//! 3. A result is settled once: a permit is used up by it. A dropped one is returned.
+//! 4. A change of state and what goes with it (the window's begin, the time) are made under one lock. Nothing foreign
+//!    runs under it: clocks are looked at before, listeners and watchers are told after.
+//!
+//! What a success does: it looks at the word and adds one to a counter of its thread's stripe. A success
+//! that was overtaken by a change of state between the two counts in the next window: one too many for
+//! each thread that was. A failure is never counted in another generation's window.
+//!
+//! An open breaker refuses by the coarse clock, and looks at the precise one only within its lag of the
+//! time. A success never opens a breaker, so only bad calls look at rates.
+//!
+//! # Cancellation and drop
+//!
+//! | what is dropped | closed | half-open | else |
+//! |---|---|---|---|
+//! | a permit, or the future of `call_async` | nothing | the probe can be had again, listeners are told | nothing |
+//! | a call, by its panic | a failure | a failure: opens | nothing |
+//! | a probe that hangs for ever | – | after `probe_timeout` it opens again | – |
+
+mod config;
+mod core;
+mod error;
+mod event;
+mod handle;
+mod permit;
+mod snapshot;
+mod stripes;
+mod window;
+mod word;
+
+pub use crate::limit::Listener;
+pub use config::{BreakerBuilder, Settings, Window};
+pub use error::{CallError, ConfigError, Open};
+pub use event::{BreakerEvent, Cause};
+pub use handle::CircuitBreaker;
+pub use permit::{Permit, Verdict};
+pub use snapshot::{Snapshot, Totals};
+pub use word::State;
