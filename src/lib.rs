@@ -54,7 +54,7 @@ pub use lock::{AdaptiveMutex, AdaptiveMutexGuard};
 pub use promise::{Eventual, Promise};
 pub use retry::RetryPolicy;
 pub use runtime::{JobCtx, JobHandle, Runtime};
-pub use supervise::{Actor, ActorRef};
+pub use supervise::{Actor, ActorRef, Supervisor};
 
 /// The README's examples are tests.
 #[cfg(doctest)]

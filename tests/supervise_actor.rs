@@ -44,6 +44,7 @@ fn next<T>(receiver: &Receiver<T>) -> T {
     receiver.recv_timeout(LONG).expect("something comes")
 }
 
+type WhenTold = Box<dyn FnMut(&Exit, &mut Ctx<Do>) -> Stopping + Send>;
 type Job = Box<dyn FnOnce(&mut Probe, &mut Ctx<Do>) -> Handled + Send>;
 
 /// What the probe is told to do.
@@ -66,7 +67,7 @@ impl Do {
 struct Probe {
     said: Sender<String>,
     on_start: Option<Job>,
-    on_stopping: Option<Box<dyn FnMut(&Exit, &mut Ctx<Do>) -> Stopping + Send>>,
+    on_stopping: Option<WhenTold>,
     panic_in: &'static str,
 }
 

@@ -40,7 +40,7 @@ enum End<T> {
 }
 
 /// A promise that the answer and the time limit race for.
-pub(super) struct Race<T> {
+pub(crate) struct Race<T> {
     claimed: AtomicBool,
     promise: UnsafeCell<Option<Promise<T, AskError>>>,
 }
@@ -66,7 +66,7 @@ impl<T> Race<T> {
     }
 
     /// The time is up.
-    pub(super) fn time_out(&self) {
+    pub(crate) fn time_out(&self) {
         if let Some(promise) = self.claim() {
             let _ = promise.settle(Err(EventualError::TimedOut));
         }
@@ -85,6 +85,12 @@ impl<T> Reply<T> {
 
     pub(super) fn timed(race: Arc<Race<T>>, timer: Option<TimerHandle>) -> Self {
         Self { end: End::Timed(race, timer) }
+    }
+
+    #[cfg(any(tenure_loom, tenure_shuttle))]
+    pub(crate) fn for_model(promise: Promise<T, AskError>) -> (Self, Arc<Race<T>>) {
+        let race = Arc::new(Race::new(promise));
+        (Self::timed(Arc::clone(&race), None), race)
     }
 
     /// Answers. What waits for the answer (a callback, a waker) runs in here, on this thread.

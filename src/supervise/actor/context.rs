@@ -84,7 +84,6 @@ impl<M: Send + 'static> Ctx<M> {
         self.end.take()
     }
 
-    #[expect(dead_code, reason = "for the supervisor")]
     pub(crate) fn core(&self) -> &Arc<Core<M>> {
         &self.core
     }

@@ -78,7 +78,7 @@ unsafe impl<M: Send> Send for Core<M> {}
 
 impl<M> Core<M> {
     /// With one reference, which the caller makes.
-    pub(super) fn new(
+    pub(crate) fn new(
         capacity: usize,
         id: ActorId,
         name: Option<StdArc<str>>,

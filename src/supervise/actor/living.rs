@@ -49,7 +49,7 @@ enum Turn {
 }
 
 /// See the [file's docs](self).
-pub(super) struct Living<A: Actor> {
+pub(crate) struct Living<A: Actor> {
     core: Arc<Core<A::Message>>,
     ctx: Ctx<A::Message>,
     factory: Option<Factory<A>>,
@@ -114,7 +114,7 @@ impl<A: Actor> Living<A> {
         Self::make(core, None, Some(factory), on_ready)
     }
 
-    pub(super) fn with(core: Arc<Core<A::Message>>, actor: A, on_ready: Option<OnReady>) -> Self {
+    pub(crate) fn with(core: Arc<Core<A::Message>>, actor: A, on_ready: Option<OnReady>) -> Self {
         Self::make(core, Some(actor), None, on_ready)
     }
 
@@ -148,7 +148,7 @@ impl<A: Actor> Living<A> {
     }
 
     /// One turn. True: it was the last one.
-    pub(super) fn turn(&mut self, shows_life: impl Fn() -> bool, waker: &Waker) -> bool {
+    pub(crate) fn turn(&mut self, shows_life: impl Fn() -> bool, waker: &Waker) -> bool {
         self.core.begin(waker, !self.has_waker);
         self.has_waker = true;
         let turn = {
@@ -156,7 +156,12 @@ impl<A: Actor> Living<A> {
             let frame = Frame { actor: (&raw const *self.core).cast(), below };
             let _ = RUNNING.try_with(|running| running.set(&raw const frame));
             let _entered = Entered(below);
-            catch_unwind(AssertUnwindSafe(|| self.run(&shows_life)))
+            if cfg!(tenure_loom) {
+                // In a model a panic is the model's failure, and goes on.
+                Ok(self.run(&shows_life))
+            } else {
+                catch_unwind(AssertUnwindSafe(|| self.run(&shows_life)))
+            }
         };
         match turn {
             Ok(Turn::Rested) => return false,
@@ -220,10 +225,12 @@ impl<A: Actor> Living<A> {
             match self.core.rest(self.head) {
                 Rested::Idle => return Turn::Rested,
                 Rested::Flags => self.core.serve_flags(),
-                Rested::Coming if rounds == 0 => return Turn::Again,
                 Rested::Coming => {
-                    rounds -= 1;
                     hint::spin_loop();
+                    if rounds == 0 {
+                        return Turn::Again;
+                    }
+                    rounds -= 1;
                 }
             }
         }

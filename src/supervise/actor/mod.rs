@@ -82,6 +82,8 @@ mod word;
 
 use ::core::fmt;
 
+#[cfg(any(tenure_loom, tenure_shuttle))]
+pub(super) use ask::Race;
 pub use ask::{AskError, Late, Reply};
 pub use context::{Ctx, TimerId};
 pub use error::{SpawnError, TellError, TryTellError};

@@ -45,7 +45,7 @@ pub struct ActorRef<M: Send + 'static> {
 
 impl<M: Send + 'static> ActorRef<M> {
     /// The first one, which the core has counted already.
-    pub(super) fn first(core: Arc<Core<M>>) -> Self {
+    pub(crate) fn first(core: Arc<Core<M>>) -> Self {
         Self { core }
     }
 
@@ -56,6 +56,11 @@ impl<M: Send + 'static> ActorRef<M> {
 
     pub(crate) fn core(&self) -> &Arc<Core<M>> {
         &self.core
+    }
+
+    /// Has `hook` run at the actor's end, before anybody hears of it. Not at all if that has been.
+    pub(crate) fn before_notices(&self, hook: impl FnOnce() + Send + 'static) {
+        self.core.watchers.before_notices(Box::new(move |_: &Down| hook()));
     }
 
     /// Which actor.

@@ -107,16 +107,16 @@ impl Alarm {
 
     /// Before it is put on a list.
     pub(super) fn reset(&self) {
-        // ORDERING: Relaxed: it is on no list, so nobody rings it.
+        // ORDERING: Relaxed: it is on no list. A ring for the place that it had before may come late, and
+        // costs one look.
         self.rung.store(0, Ordering::Relaxed);
     }
 
     /// Sleeps until it is rung, or for so long.
     pub(super) fn wait(&self, limit: Option<Duration>) {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        // ORDERING: Acquire: pairs with the Release in `wake_by_ref`. (What the sender goes on with is
-        // ordered by the mailbox itself.)
-        while self.rung.load(Ordering::Acquire) == 0 {
+        // ORDERING: Relaxed: what the sender goes on with is ordered by the list's lock and the actor's word.
+        while self.rung.load(Ordering::Relaxed) == 0 {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return;
@@ -135,8 +135,8 @@ impl Wake for Alarm {
     }
 
     fn wake_by_ref(self: &StdArc<Self>) {
-        // ORDERING: Release: pairs with the Acquire in `wait`.
-        self.rung.store(1, Ordering::Release);
+        // ORDERING: Relaxed: as in `wait`.
+        self.rung.store(1, Ordering::Relaxed);
         park::wake_one(&raw const self.rung);
     }
 }

@@ -142,7 +142,6 @@ fn hand_in<A: Actor>(
     Ok(())
 }
 
-#[expect(dead_code, reason = "for the supervisor")]
 /// Why a supervised actor was not even queued.
 #[derive(Debug)]
 pub(crate) enum NotSpawned {
@@ -151,7 +150,6 @@ pub(crate) enum NotSpawned {
     Thread(StartError),
 }
 
-#[expect(dead_code, reason = "for the supervisor")]
 /// An actor that is made in its first turn, for a supervisor. The core comes first, so that who starts it can
 /// watch it before it runs.
 pub(crate) fn spawn_supervised<A: Actor>(
