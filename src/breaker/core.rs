@@ -357,6 +357,18 @@ impl Core {
         }
     }
 
+    /// Whether the state is the one that gave the ticket.
+    pub(super) fn is_current(&self, ticket: Ticket) -> bool {
+        self.hot.word.peek().generation() == ticket.generation
+    }
+
+    /// The ticket's call begins now.
+    pub(super) fn restart(&self, ticket: &mut Ticket) {
+        if ticket.began != NONE {
+            *ticket = self.ticket(ticket.generation, ticket.kind);
+        }
+    }
+
     /// Nothing came of it.
     pub(super) fn let_go(&self, ticket: Ticket) {
         if ticket.is_probe() && self.hot.word.return_probe(ticket.generation) {

@@ -62,6 +62,21 @@ impl Permit {
     }
 }
 
+/// For the runtime, whose jobs wait in a queue with their permit.
+impl Permit {
+    /// Whether the breaker stands as it did when it gave this one.
+    pub(crate) fn is_current(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| core.is_current(self.ticket))
+    }
+
+    /// The call begins now, not when the permit was given.
+    pub(crate) fn restart(&mut self) {
+        if let Some(core) = &self.core {
+            core.restart(&mut self.ticket);
+        }
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {

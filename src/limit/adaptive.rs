@@ -246,6 +246,11 @@ impl AdaptiveLimit {
     pub fn watch(&self, listener: Weak<dyn Listener>) {
         self.core.limit.watch(listener);
     }
+
+    /// What tells it from all others that live; its clones have the same.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.core).addr()
+    }
 }
 
 impl fmt::Debug for AdaptiveLimit {

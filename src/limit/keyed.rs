@@ -259,6 +259,11 @@ impl<K: LimitKey> KeyedConcurrency<K> {
     pub fn watch(&self, listener: Weak<dyn Listener>) {
         self.core.watchers.add(listener);
     }
+
+    /// What tells it from all others that live; its clones have the same.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.core).addr()
+    }
 }
 
 impl<K: LimitKey> Clone for KeyedConcurrency<K> {

@@ -225,6 +225,11 @@ impl RateLimit {
     pub fn watch(&self, listener: Weak<dyn Listener>) {
         self.core.watchers.add(listener);
     }
+
+    /// What tells it from all others that live; its clones have the same.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.core).addr()
+    }
 }
 
 impl fmt::Debug for RateLimit {

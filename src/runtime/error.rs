@@ -202,6 +202,14 @@ pub enum SubmitError<F> {
     /// As many jobs as the runtime's capacity are waiting or running.
     #[error("the runtime holds as many jobs as it may")]
     Full(F),
+    /// A load shedder keeps its queue short. It is better not to come back soon.
+    #[error("too much waits already")]
+    Shed {
+        /// The job that was not taken.
+        job: F,
+        /// How long until it may be worth while to come back, if time helps.
+        retry_after: Option<Duration>,
+    },
     /// A job with the same unique key is live.
     #[error("job {} has the same unique key, and is not over", .live.id())]
     Duplicate {
@@ -216,7 +224,10 @@ impl<F> SubmitError<F> {
     /// The job.
     pub fn into_inner(self) -> F {
         match self {
-            Self::Closed(job) | Self::Full(job) | Self::Duplicate { job, .. } => job,
+            Self::Closed(job)
+            | Self::Full(job)
+            | Self::Shed { job, .. }
+            | Self::Duplicate { job, .. } => job,
         }
     }
 
@@ -224,7 +235,7 @@ impl<F> SubmitError<F> {
     pub fn live(&self) -> Option<&LiveJob> {
         match self {
             Self::Duplicate { live, .. } => Some(live),
-            Self::Closed(_) | Self::Full(_) => None,
+            Self::Closed(_) | Self::Full(_) | Self::Shed { .. } => None,
         }
     }
 
@@ -232,6 +243,7 @@ impl<F> SubmitError<F> {
         match self {
             Self::Closed(job) => SubmitError::Closed(f(job)),
             Self::Full(job) => SubmitError::Full(f(job)),
+            Self::Shed { job, retry_after } => SubmitError::Shed { job: f(job), retry_after },
             Self::Duplicate { job, live } => SubmitError::Duplicate { job: f(job), live },
         }
     }
@@ -242,6 +254,7 @@ impl<F> fmt::Debug for SubmitError<F> {
         f.write_str(match self {
             Self::Closed(_) => "Closed(..)",
             Self::Full(_) => "Full(..)",
+            Self::Shed { .. } => "Shed { .. }",
             Self::Duplicate { .. } => "Duplicate { .. }",
         })
     }

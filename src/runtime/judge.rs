@@ -103,8 +103,7 @@ fn judge(
     });
     let id = JobId(job.id);
     let lost_epoch = epoch;
-    let verdict =
-        if matches!(lost, Lost::Cancelled(_)) { Verdict::Ignored } else { Verdict::Failure };
+    let verdict = if matches!(lost, Lost::Cancelled(_)) { Verdict::Ignored } else { Verdict::Late };
     match (lost, decision) {
         (Lost::Backoff { epoch }, Ok(delay)) => {
             shared.note_retry(&job, delay, None);

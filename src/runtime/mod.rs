@@ -57,7 +57,9 @@
 //! # A job's life
 //!
 //! ```text
-//!                          ┌──────────────── fire ─────────────────┐
+//!                   gate ┌─► Suspended at a gate (Gated), back by ungate
+//!                        │
+//!                        │ ┌──────────────── fire ─────────────────┐
 //!              fire        ▼   start                fail, rescue    │
 //! Scheduled ──────────► Ready ────────► Leased ─────────────────► Backoff
 //!              resume      ▲              │ │
@@ -65,6 +67,8 @@
 //!                                         │ ▼
 //!                                         │ Completing ── publish ──► Succeeded | Dead
 //!                                         │
+//!  Leased ── hedge ──► Hedged: two attempts, one epoch; back to Leased when the first of them fails
+//!  what waits ── expire ──► Completing ──► Dead
 //!  all but Completing ── cancel (Leased: ─┴─ only a request, seen by fail and rescue) ──► Cancelled
 //! ```
 //!
@@ -85,8 +89,10 @@
 //! |---|---|---|
 //! | Scheduled, Backoff | the driver's timer; Backoff + DUE: the late attempt | the timer made for this epoch (a job with a key goes from Scheduled to Suspended), the late attempt's exit, cancel |
 //! | Ready | a queue entry | the worker that takes it, cancel |
-//! | Suspended | its key's queue, or the wakers of a task | the key's last owner, a waker, cancel |
+//! | Suspended | its key's queue, or the wakers of a task | the key's last owner, a waker, cancel, its deadline |
+//! | Gated (Suspended, at a gate) | the gate's line; it keeps its key | whoever pumps that line, cancel, its deadline |
 //! | Leased | the attempt with this epoch | that attempt, the driver's rescue |
+//! | Hedged (Leased, twice) | the two attempts with this epoch | either of them, the driver's rescue |
 //! | Completing | one thread, which runs no user code in it | that thread |
 //! | Succeeded, Dead, Cancelled | the handle | nobody |
 //!
@@ -102,6 +108,10 @@
 //! - **I6** A failed exchange is no mismatch: flags move the word, too.
 //! - **I7** A closure that takes one attempt at a time ([`Runtime::submit_mut`]) is Ready only with
 //!   nobody inside: a timer that finds a late attempt there leaves DUE, and its exit does the rest.
+//! - **I8** A job is in one line at most: the step to Gated comes before its entry, and whoever takes the
+//!   entry out makes it Ready, or puts it into another line.
+//! - **I9** The permits of an attempt are taken out under the job's own lock, by its epoch: so they go back
+//!   once, also if the attempt is given up and comes back.
 //!
 //! | edge | Release in | Acquire in | makes visible |
 //! |---|---|---|---|
@@ -111,6 +121,7 @@
 //! | − runner | `publish`, `fail`, `exit` | the same, the last one | what all did inside the closure |
 //! | → Cancelled, or asked to be | `cancel` | `settled` | what the canceller did before |
 //! | Backoff + DUE → Ready → Leased | `exit_alone` | `start` | what the late attempt did inside the closure |
+//! | Leased → Hedged | `fail`, as above | `hedge` | what earlier attempts did inside the closure |
 //!
 //! The epoch does not wrap: a job whose epochs, or whose sixteen places inside the closure, are used
 //! up is dead. Attempts saturate at 65,535, which is also the most that are made.
@@ -125,7 +136,7 @@
 //!
 //! The other protocols are told where they live: the event count (`sleep.rs`), the seat that the
 //! driver watches (`seat.rs`), the way into the driver (`intake.rs`), waiting inside jobs
-//! (`waiting.rs`), the list of workers (`members.rs`), the counts (`stats.rs`), waiting for room
+//! (`waiting.rs`), policies and the lines before gates (`policy/`), the list of workers (`members.rs`), the counts (`stats.rs`), waiting for room
 //! (`room.rs`), tasks (`task.rs`), dead letters (`letters.rs`), series (`series.rs`), the end (`shutdown.rs`). One is between two files:
 //!
 //! ```text
@@ -145,6 +156,9 @@
 //! | an attempt that ends with a value | the job has succeeded | the same; it is in the report's `done` |
 //! | an attempt that fails | its retry is armed, and swept | the job ends as `Shutdown`; in `requeued` |
 //! | a timer that fires | its job is queued, and swept | the driver has swept it |
+//! | a gate that lets a job go on | its job is queued, and swept | it has been swept out of the line |
+//! | a deadline that comes | the job is dead | the driver has swept it |
+//! | a second attempt that is due | begins, or is swept | does not begin |
 //! | a rescue | as ever; a retry is swept | as ever, until the end: then what runs is `abandoned` |
 //! | a task's waker | queues it; swept | nothing: the task is over |
 //! | a [`Series`]' next tick | planned, and swept: the series is over | not planned: the series is over |

@@ -4,6 +4,7 @@
 //! runtime would push or arm, the caller of `drive` and `rescue` does at once, on its own thread.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "not for users")]
 
+mod policies;
 mod staff;
 
 use core::ptr::NonNull;
@@ -26,6 +27,7 @@ use super::state::{Cancel, Ended, Fired, Left, Lost, Parked, Start, State, State
 use crate::clock::Timestamp;
 use crate::lease::FencingToken;
 use crate::retry::Stop;
+pub use policies::{Asked, Borrowed, Gatehouse, OneKey, Replaced, Seats};
 pub use staff::{Granted, Hand, Held, Keyed, Limits, Nested, Snapshot, Staff};
 
 /// One reference to a job.
@@ -526,6 +528,10 @@ impl Places {
 
     pub fn give_back(&self) {
         self.0.give_back();
+    }
+
+    pub fn resize(&self, places: usize) -> bool {
+        self.0.resize(places)
     }
 
     pub fn tell(&self) {

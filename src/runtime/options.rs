@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::error::AttemptRecord;
 use super::keys::Serial;
-use super::policy::Gates;
+use super::policy::{Gates, Queued};
 use super::shared::Shared;
 use crate::clock::{Clock, Timestamp};
 use crate::retry::RetryPolicy;
@@ -145,6 +145,8 @@ pub(crate) struct Options {
     /// Of all live jobs the only one with this key.
     pub(crate) unique: Option<JobKey>,
     pub(crate) gates: Option<Box<Gates>>,
+    /// In the queue of a shedder, until it begins.
+    pub(crate) place: Option<Queued>,
     /// Until its deadline, from when it is handed in.
     pub(crate) time: Option<Duration>,
     /// No attempt begins from then on. Follows from `time`, like the next one.
@@ -176,6 +178,7 @@ impl Options {
             origin: None,
             unique: self.unique.clone(),
             gates: self.gates.as_ref().map(|gates| Box::new(gates.again())),
+            place: None,
             time: self.time,
             deadline: None,
             hedge: self.hedge.as_ref().map(|hedge| Hedge::new(hedge.after)),
@@ -189,7 +192,7 @@ impl Options {
         self.home = shared.weak();
         let deadline = self.time.map(|time| shared.clock.now().saturating_add(time));
         self.deadline = deadline.filter(|at| !at.is_never());
-        self.guarded = self.gates.is_some() || self.deadline.is_some();
+        self.guarded = self.gates.is_some() || self.deadline.is_some() || self.place.is_some();
     }
 
     /// Whether the driver may still have a timer for the job when that is over.

@@ -13,11 +13,16 @@ use super::keys::Serial;
 use super::options::{Hedge, JobKey, Options, Priority};
 use super::outcome::IntoOutcome;
 use super::policy::line::Host;
-use super::policy::{Gate, Gates, Stage};
+use super::policy::{Gate, Gates, Queued, Stage, adapters};
 use super::shared::Shared;
 use super::state::{State, StateCell};
 use super::waiting::blocking;
+use crate::breaker::CircuitBreaker;
 use crate::clock::{Clock, Timestamp};
+use crate::limit::{
+    AdaptiveLimit, ConcurrencyLimit, Importance, KeyedConcurrency, KeyedRateLimit, LoadShedder,
+    RateLimit,
+};
 use crate::retry::RetryPolicy;
 use crate::timer::crew;
 
@@ -53,6 +58,7 @@ pub struct Job<'r, F, Kind> {
     priority: Priority,
     delay: Duration,
     options: Options,
+    shedder: Option<(LoadShedder, Importance)>,
     /// Whether anything was said that needs a place of its own.
     special: bool,
     kind: PhantomData<Kind>,
@@ -67,6 +73,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
             priority: Priority::Normal,
             delay: Duration::ZERO,
             options,
+            shedder: None,
             special: false,
             kind: PhantomData,
         }
@@ -161,8 +168,98 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         self
     }
 
+    /// So many attempts in a time: see [`RateLimit`]. One that is refused waits, Suspended, and uses no
+    /// attempt. Several limits may be given; each job passes rate limits first, then concurrency limits, then
+    /// breakers, whatever was said first. Defaults to none.
+    pub fn rate_limit(self, limit: &RateLimit) -> Self {
+        self.gate(Stage::Rate, Arc::new(limit.clone()))
+    }
+
+    /// The same for each key. Defaults to none.
+    pub fn rate_limit_per_key(
+        self,
+        limit: &KeyedRateLimit<JobKey>,
+        key: impl Into<JobKey>,
+    ) -> Self {
+        self.gate(Stage::Rate, Arc::new(adapters::OfKey::new(limit, key.into())))
+    }
+
+    /// So many attempts at once, of this job and of whatever else stands behind the same limit: see
+    /// [`ConcurrencyLimit`]. One that is refused waits, Suspended, in the order of refusals, and uses no
+    /// attempt. An attempt that is given up gives its permit back then, though it may still run. Defaults to
+    /// none.
+    ///
+    /// An attempt that waits for a job behind the same limit waits with its permit in hand: if all who have
+    /// one do, they wait for ever.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tenure::limit::ConcurrencyLimit;
+    /// let runtime = tenure::Runtime::builder().workers(4).build()?;
+    /// let two = ConcurrencyLimit::new(2);
+    /// let jobs = (0..10).map(|n| {
+    ///     let limit = two.clone();
+    ///     let job = move |_: &tenure::JobCtx| Ok::<_, String>((n, limit.in_use() <= 2));
+    ///     runtime.job(job).concurrency(&two).submit()
+    /// });
+    /// let jobs: Vec<_> = jobs.collect::<Result<_, _>>()?;
+    /// for job in jobs {
+    ///     assert!(job.get()?.1);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn concurrency(self, limit: &ConcurrencyLimit) -> Self {
+        self.gate(Stage::Concurrency, Arc::new(limit.clone()))
+    }
+
+    /// The same for each key. Defaults to none.
+    pub fn concurrency_per_key(
+        self,
+        limit: &KeyedConcurrency<JobKey>,
+        key: impl Into<JobKey>,
+    ) -> Self {
+        self.gate(Stage::Concurrency, Arc::new(adapters::OfKey::new(limit, key.into())))
+    }
+
+    /// As many attempts at once as go well: see [`AdaptiveLimit`]. An attempt with a value is a success, with
+    /// the time since it was let through as its signal; one that was given up for its time is overload; other
+    /// errors say nothing. Defaults to none.
+    pub fn adaptive_concurrency(self, limit: &AdaptiveLimit) -> Self {
+        self.gate(Stage::Concurrency, Arc::new(limit.clone()))
+    }
+
+    /// Attempts only while the breaker lets them through: see [`CircuitBreaker`]. Behind one that is open the
+    /// job waits, Suspended, and uses no attempt; the breaker's probes are jobs that wait, the first ones
+    /// first. An attempt with a value is a success; an error, a panic, a time-out is a failure; one that was
+    /// cancelled or snoozed says nothing. Defaults to none.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tenure::breaker::{CircuitBreaker, State};
+    /// let runtime = tenure::Runtime::builder().workers(1).build()?;
+    /// let breaker = CircuitBreaker::builder().build()?;
+    /// breaker.force_open();
+    /// let job = runtime.job(|ctx| Ok::<_, String>(ctx.attempt())).breaker(&breaker).submit()?;
+    /// breaker.reset();
+    /// assert_eq!(job.get()?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn breaker(self, breaker: &CircuitBreaker) -> Self {
+        self.gate(Stage::Breaker, Arc::new(breaker.clone()))
+    }
+
+    /// Has a [`LoadShedder`] refuse the job at the submit, if too much waits or waits too long:
+    /// [`SubmitError::Shed`]. The job has a place in the shedder's queue from the submit until its first
+    /// attempt is about to begin (a [`delay`](Self::delay) included), or until it is over. Defaults to none.
+    pub fn shed_by(mut self, shedder: &LoadShedder, importance: Importance) -> Self {
+        self.shedder = Some((shedder.clone(), importance));
+        self.special = true;
+        self
+    }
+
     /// One more gate before each attempt.
-    #[cfg_attr(not(test), allow(dead_code, reason = "until breaker and limits are there"))]
     pub(crate) fn gate(mut self, stage: Stage, gate: Arc<dyn Gate>) -> Self {
         let home: Weak<Shared> = self.shared.weak();
         let line = self.shared.lines.before(gate, home as Weak<dyn Host>);
@@ -176,9 +273,18 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         body: impl FnOnce(F) -> B,
         patience: Patience,
     ) -> Result<JobHandle<B::Value>, SubmitError<F>> {
-        let Self { shared, closure, priority, delay, mut options, special, .. } = self;
+        let Self { shared, closure, priority, delay, mut options, shedder, special, .. } = self;
         if shared.closing.has_begun() {
             return Err(SubmitError::Closed(closure));
+        }
+        if let Some((shedder, importance)) = shedder {
+            match shedder.try_acquire(importance) {
+                Ok(place) => options.place = Some(Queued::new(place)),
+                Err(limited) => {
+                    let retry_after = limited.retry_after;
+                    return Err(SubmitError::Shed { job: closure, retry_after });
+                }
+            }
         }
         let room = match patience {
             Patience::None => shared.room.take(),

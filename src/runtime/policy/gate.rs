@@ -4,7 +4,9 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Weak;
 
+use crate::limit::Listener;
 use crate::runtime::cell::contained;
+use crate::runtime::options::JobKey;
 
 /// Where in the order a gate stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,8 +21,10 @@ pub(crate) enum Stage {
 pub(crate) enum Verdict {
     /// It had a value.
     Success,
-    /// An error, a panic, or it was given up.
+    /// An error, or a panic.
     Failure,
+    /// It was given up.
+    Late,
     /// It says nothing about what it was to reach: cancelled, snoozed, never called.
     Ignored,
     /// It did not begin.
@@ -36,6 +40,9 @@ pub(crate) trait Pass: Send {
     fn is_current(&self) -> bool {
         true
     }
+
+    /// The attempt begins: what it waited in a queue with the permit is not its own time.
+    fn begin(&mut self) {}
 }
 
 /// Something that gives permits. Its calls may run foreign code, which may not come back.
@@ -43,18 +50,16 @@ pub(crate) trait Gate: Send + Sync {
     /// A permit, or how long until it is worth while to ask again, if time alone helps.
     fn try_pass(&self) -> Result<Box<dyn Pass>, Option<Duration>>;
 
-    /// Has the listener told whenever a permit may be free for another reason than time.
+    /// Has the listener told whenever a permit may be free for another reason than time: with no lock held,
+    /// after the permit is there.
     fn watch(&self, listener: Weak<dyn Listener>);
 
-    /// What it is known by while it lives: its address.
-    fn address(&self) -> usize;
+    /// What it is known by while it lives: its address, and the key where there is one gate a key.
+    fn id(&self) -> GateId;
 }
 
-/// Who is told that a permit may be free.
-pub(crate) trait Listener: Send + Sync {
-    /// Called with no lock held, after the permit is there.
-    fn may_be_free(&self);
-}
+/// Which gate.
+pub(crate) type GateId = (usize, Option<JobKey>);
 
 /// The permits of all of a job's gates, in their order.
 #[derive(Default)]
@@ -69,6 +74,13 @@ impl Permits {
     /// Whether an attempt may begin with all of them.
     pub(crate) fn are_current(&self) -> bool {
         self.0.iter().all(|pass| pass.is_current())
+    }
+
+    /// The attempt begins.
+    pub(super) fn begin(&mut self) {
+        for pass in &mut self.0 {
+            pass.begin();
+        }
     }
 
     /// Gives them back, the last one first.

@@ -52,9 +52,10 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use super::gate::{Gate, Listener, Permits, Verdict};
+use super::gate::{Gate, Permits, Verdict};
 use super::{NO_TICKET, gates};
 use crate::clock::Timestamp;
+use crate::limit::Listener;
 use crate::runtime::cell::JobRef;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -122,8 +123,10 @@ impl Grant {
 
     /// The job begins.
     pub(crate) fn spend(self) -> Permits {
-        self.line.used();
-        self.permits
+        let Self { line, mut permits } = self;
+        permits.begin();
+        line.used();
+        permits
     }
 
     /// The job does not begin.
@@ -194,13 +197,13 @@ impl Line {
         })
     }
 
-    pub(super) fn gate(&self) -> &dyn Gate {
+    pub(crate) fn gate(&self) -> &dyn Gate {
         &*self.gate
     }
 
     /// The smallest ticket here. May be out of date: who goes in front of somebody by that came at the
     /// same moment; who stands behind nobody is seen by its own pump.
-    pub(super) fn oldest(&self) -> u64 {
+    pub(crate) fn oldest(&self) -> u64 {
         // ORDERING: Relaxed: see above.
         self.oldest.load(Ordering::Relaxed)
     }
@@ -224,7 +227,7 @@ impl Line {
         let before = queue.waiting.insert(ticket, Waiting { job: job.clone(), asking: false });
         self.note_oldest(&queue);
         drop(queue);
-        // ORDERING: SeqCst fence: EnterFence, pairs with ReturnFence in `may_be_free`.
+        // ORDERING: SeqCst fence: EnterFence, pairs with ReturnFence in `permit_freed`.
         fence(Ordering::SeqCst);
         debug_assert!(before.is_none(), "a ticket is one job's");
         drop(before);
@@ -374,7 +377,7 @@ impl Line {
 const LEAST_DELAY: Duration = Duration::from_nanos(1000);
 
 impl Listener for Line {
-    fn may_be_free(&self) {
+    fn permit_freed(&self) {
         // ORDERING: SeqCst fence: ReturnFence, pairs with EnterFence in `enter`.
         fence(Ordering::SeqCst);
         if self.oldest() == NO_TICKET {

@@ -28,8 +28,7 @@
 //! them out, and so gives them back once: the worker when the closure has returned, or the driver when
 //! the attempt is given up. A late attempt finds none.
 
-#![cfg_attr(not(test), allow(dead_code, reason = "until breaker and limits are there"))]
-
+pub(crate) mod adapters;
 mod gate;
 pub(crate) mod line;
 pub(crate) mod live;
@@ -42,12 +41,13 @@ mod tests;
 use core::fmt;
 use std::sync::Arc;
 
-#[cfg(test)]
+#[cfg(any(test, tenure_loom, tenure_shuttle))]
 pub(crate) use gate::Pass;
-pub(crate) use gate::{Gate, Listener, Permits, Stage, Verdict};
+pub(crate) use gate::{Gate, GateId, Permits, Stage, Verdict};
 use line::{Grant, Line, Refusal};
 
-use super::cell::JobRef;
+use super::cell::{JobRef, contained};
+use crate::limit::Place;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -213,6 +213,34 @@ impl Drop for Gates {
 impl fmt::Debug for Gates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.lines.iter().map(|(stage, _)| stage)).finish()
+    }
+}
+
+/// A place in a shedder's queue.
+#[derive(Debug)]
+pub(crate) struct Queued(Mutex<Option<Place>>);
+
+impl Queued {
+    pub(crate) fn new(place: Place) -> Self {
+        Self(Mutex::new(Some(place)))
+    }
+
+    /// The job begins. Calls foreign code: the shedder's clock and listeners.
+    pub(crate) fn start(&self) {
+        let place = self.0.lock().take();
+        if let Some(place) = place {
+            contained(move || {
+                place.start();
+            });
+        }
+    }
+
+    /// The job is over, and may not have begun.
+    pub(crate) fn leave(&self) {
+        let place = self.0.lock().take();
+        if let Some(place) = place {
+            contained(move || drop(place));
+        }
     }
 }
 

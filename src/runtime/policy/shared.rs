@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use super::line::{Host, Line};
-use super::{Gate, Listener, Turn, Verdict, gates};
+use super::{Gate, GateId, Turn, Verdict, gates};
 use crate::clock::{Clock, Timestamp};
+use crate::limit::Listener;
 use crate::retry::Stop;
 use crate::runtime::cell::JobRef;
 use crate::runtime::members::Member;
@@ -22,7 +23,7 @@ const CLEAR_UP: usize = 256;
 /// The lines before gates, the tickets of those who wait there, the timers left behind.
 pub(crate) struct Lines {
     // No foreign code under it.
-    lines: Mutex<HashMap<usize, Weak<Line>>>,
+    lines: Mutex<HashMap<GateId, Weak<Line>>>,
     /// The next ticket.
     tickets: AtomicU64,
     left_behind: AtomicUsize,
@@ -39,16 +40,16 @@ impl Lines {
 
     /// This runtime's line before a gate.
     pub(crate) fn before(&self, gate: Arc<dyn Gate>, host: Weak<dyn Host>) -> Arc<Line> {
-        let address = gate.address();
+        let id = gate.id();
         let mut lines = self.lines.lock();
-        if let Some(line) = lines.get(&address).and_then(Weak::upgrade) {
+        if let Some(line) = lines.get(&id).and_then(Weak::upgrade) {
             return line;
         }
         let line = Line::new(Arc::clone(&gate), host);
         if lines.len() >= 32 && lines.len().is_power_of_two() {
             lines.retain(|_, line| line.strong_count() > 0);
         }
-        lines.insert(address, Arc::downgrade(&line));
+        lines.insert(id, Arc::downgrade(&line));
         drop(lines);
         let listener = Arc::downgrade(&line);
         gate.watch(listener as Weak<dyn Listener>);
@@ -87,6 +88,9 @@ impl Shared {
         if self.is_late(job) {
             self.expire(job);
             return Entrance::Shut;
+        }
+        if let Some(place) = job.options.as_ref().and_then(|o| o.place.as_ref()) {
+            place.start();
         }
         let Some(gates) = gates(job) else { return Entrance::Open(None) };
         if let Some(grant) = gates.take_grant() {
@@ -190,6 +194,9 @@ impl Shared {
         }
         if let Some(gates) = &options.gates {
             gates.leave();
+        }
+        if let Some(place) = &options.place {
+            place.leave();
         }
         if options.leaves_timers() {
             self.intake.push(Notice::Forget(job.clone()));

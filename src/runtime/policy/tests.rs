@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, Weak, mpsc};
 use std::time::Instant;
 
-use super::{Gate, Listener, Pass, Stage, Verdict};
+use super::{Gate, GateId, Pass, Stage, Verdict};
 use crate::clock::ManualClock;
+use crate::limit::Listener;
 use crate::retry::{RetryPolicy, Stop};
 use crate::runtime::{JobCtx, JobError, JobHandle, Outcome, Runtime};
 
@@ -87,7 +88,7 @@ impl Turnstile {
     fn tell(&self) {
         let listeners = self.listeners.lock().unwrap().clone();
         for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener.may_be_free();
+            listener.permit_freed();
         }
     }
 }
@@ -110,8 +111,8 @@ impl Gate for Shut {
         self.0.listeners.lock().unwrap().push(listener);
     }
 
-    fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
+    fn id(&self) -> GateId {
+        (Arc::as_ptr(&self.0).addr(), None)
     }
 }
 
@@ -119,7 +120,7 @@ impl Pass for Through {
     fn end(self: Box<Self>, verdict: Verdict) {
         let name = match verdict {
             Verdict::Success => "success",
-            Verdict::Failure => "failure",
+            Verdict::Failure | Verdict::Late => "failure",
             Verdict::Ignored => "ignored",
             Verdict::Unused => "unused",
         };
