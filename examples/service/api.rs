@@ -22,7 +22,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure::runtime::DeadLetter;
+use tenure::runtime::{DeadLetter, WorkerHealth, WorkerStatus};
 
 use crate::answer::error;
 use crate::delivery::Request;
@@ -134,21 +134,25 @@ async fn purge_all(State(engine): Shared) -> Json<Value> {
     Json(json!({ "purged": engine.purge_all() }))
 }
 
+/// Whether to send work here.
 async fn health(State(engine): Shared) -> Response {
-    let stats = engine.stats();
-    let status = match (engine.is_stopping(), stats.workers) {
-        (true, _) => "stopping",
-        (false, 0) => "stuck",
-        (false, _) => "ok",
+    let health = engine.health();
+    let verdict = health.verdict();
+    let (code, status) = match (engine.is_stopping(), verdict.is_ready()) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        (false, true) => (StatusCode::OK, "ready"),
+        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
     };
-    let code = if status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let stuck = |worker: &&WorkerHealth| matches!(worker.status, WorkerStatus::Stuck { .. });
     let body = json!({
         "status": status,
+        "why": verdict.reasons().iter().map(ToString::to_string).collect::<Vec<_>>(),
         "in_hand": engine.books().desk.count_in_hand(),
-        "delivered": stats.succeeded,
-        "dead": stats.dead,
-        "workers": stats.workers,
-        "stuck_workers": stats.stuck_workers,
+        "in_line": health.queues.in_line,
+        "workers": health.active,
+        "stuck_workers": health.workers.iter().filter(stuck).count(),
+        "dead_letters": health.dead_letters,
+        "hosts_left_alone": engine.hosts().not_closed(),
     });
     (code, Json(body)).into_response()
 }

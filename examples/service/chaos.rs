@@ -27,6 +27,12 @@ const POSTERS: u32 = 4;
 /// How long one of them waits when the service is full: less than it is asked to.
 const IMPATIENCE: Duration = Duration::from_millis(20);
 const GLANCE: Duration = Duration::from_millis(10);
+/// How long it may take on a slow machine until a breaker opens.
+const NOTICES: Duration = Duration::from_secs(10);
+
+const ATTEMPTS: &str = "tenure_attempt_duration_seconds_count";
+const OPENED: &str = "tenure_breaker_transitions_total{to=\"open\"}";
+const CLOSED: &str = "tenure_breaker_transitions_total{to=\"closed\"}";
 
 pub(crate) fn run(options: &Chaos) -> Result<ExitCode, Failure> {
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -49,6 +55,7 @@ pub(crate) fn run(options: &Chaos) -> Result<ExitCode, Failure> {
         attempt_timeout: options.attempt_timeout,
         backoff: Duration::from_millis(10),
         max_backoff: Duration::from_millis(500),
+        breaker_open: Duration::from_millis(200),
         keep: options.deliveries,
         dead_letters: options.deliveries,
         grace: Duration::from_secs(10),
@@ -86,6 +93,22 @@ struct ToldAttempt {
     token: String,
 }
 
+/// How it went while the receiver was down.
+struct Outage {
+    took: Duration,
+    /// Whether its breaker opened.
+    noticed: bool,
+    attempts: f64,
+}
+
+/// Tells the other threads that it is over. An error can be sent as text.
+fn or_fail<T>(failed: &AtomicBool, result: Result<T, Failure>) -> Result<T, String> {
+    result.map_err(|failure| {
+        failed.store(true, Ordering::Relaxed);
+        failure.to_string()
+    })
+}
+
 struct Storm<'a> {
     options: &'a Chaos,
     receiver: &'a Receiver,
@@ -99,31 +122,25 @@ impl Storm<'_> {
         format!("delivery-{n:07}")
     }
 
-    /// Hands everything in, takes the receiver down meanwhile, and waits for the end. For how long it
-    /// was down.
-    fn blow(&self) -> Result<Duration, Failure> {
+    /// Hands everything in, takes the receiver down meanwhile, and waits for the end.
+    fn blow(&self) -> Result<Outage, Failure> {
         let failed = AtomicBool::new(false);
-        let watch = &|result: Result<Duration, Failure>| {
-            result.map_err(|failure| {
-                failed.store(true, Ordering::Relaxed);
-                failure.to_string()
-            })
-        };
+        let failed = &failed;
         thread::scope(|scope| {
-            let posters: Vec<_> = (0..POSTERS)
-                .map(|poster| scope.spawn(move || watch(self.hand_in(poster))))
+            let threads: Vec<_> = (0..POSTERS)
+                .map(|poster| scope.spawn(move || or_fail(failed, self.hand_in(poster))))
                 .collect();
-            let weather = scope.spawn(|| watch(self.outage(&failed)));
-            for poster in posters {
-                poster.join().map_err(|_| "a poster panicked")??;
+            let outage = scope.spawn(|| or_fail(failed, self.outage(failed)));
+            for thread in threads {
+                thread.join().map_err(|_| "a poster panicked")??;
             }
-            let outage = weather.join().map_err(|_| "the weather panicked")??;
+            let outage = outage.join().map_err(|_| "the outage panicked")??;
             self.client.wait_for_the_end()?;
             Ok(outage)
         })
     }
 
-    fn hand_in(&self, poster: u32) -> Result<Duration, Failure> {
+    fn hand_in(&self, poster: u32) -> Result<(), Failure> {
         let url = format!("http://{}/hook", self.receiver.address());
         for n in 0..self.options.deliveries {
             let subscriber = n % self.options.subscribers;
@@ -143,11 +160,12 @@ impl Storm<'_> {
                 self.client.glance(IMPATIENCE)?;
             }
         }
-        Ok(Duration::ZERO)
+        Ok(())
     }
 
-    /// The receiver goes down when it has taken a third.
-    fn outage(&self, failed: &AtomicBool) -> Result<Duration, Failure> {
+    /// The receiver goes down when it has taken a third: for as long as the options say, and on a
+    /// machine that is too slow for that until its breaker has noticed.
+    fn outage(&self, failed: &AtomicBool) -> Result<Outage, Failure> {
         let third = u64::from(self.options.deliveries / 3);
         while self.receiver.report().taken < third {
             if failed.load(Ordering::Relaxed) {
@@ -155,21 +173,28 @@ impl Storm<'_> {
             }
             self.client.glance(GLANCE)?;
         }
+        let before = self.client.metrics()?;
         let began = Instant::now();
         self.receiver.down();
         thread::sleep(self.options.down_for);
+        let until = Instant::now() + NOTICES;
+        let noticed = loop {
+            if self.client.metrics()?.get(OPENED) > before.get(OPENED) {
+                break true;
+            }
+            if Instant::now() >= until {
+                break false;
+            }
+            self.client.glance(GLANCE)?;
+        };
         let took = began.elapsed();
+        let attempts = self.client.metrics()?.get(ATTEMPTS) - before.get(ATTEMPTS);
         self.receiver.up()?;
-        Ok(took)
+        Ok(Outage { took, noticed, attempts })
     }
 
     /// Each delivery is looked up, and compared with what the receiver has.
-    fn judge(
-        &self,
-        verdict: &mut Verdict,
-        outage: Duration,
-        took: Duration,
-    ) -> Result<(), Failure> {
+    fn judge(&self, verdict: &mut Verdict, outage: Outage, took: Duration) -> Result<(), Failure> {
         let taken = self.receiver.taken();
         let tokens: HashMap<&str, String> =
             taken.iter().flatten().map(|(id, token)| (id.as_str(), token.to_string())).collect();
@@ -198,7 +223,7 @@ impl Storm<'_> {
         }
         let in_order = taken.iter().all(|order| order.is_sorted_by(|a, b| a.0 < b.0));
         let report = self.receiver.report();
-        let metrics = Metrics(self.client.text("/metrics")?);
+        let metrics = self.client.metrics()?;
 
         verdict.row("deliveries", self.options.deliveries);
         verdict.seconds("from the first request to the last end", took);
@@ -214,8 +239,11 @@ impl Storm<'_> {
         );
         verdict.row("latency longest", format_args!("{:.1} ms", latency.max() as f64 / 1e3));
         verdict.row("requests refused for want of room", self.refused.load(Ordering::Relaxed));
-        verdict.seconds("the receiver was down for", outage);
-        verdict.row("attempts", metrics.get("tenure_attempts_total"));
+        verdict.seconds("the receiver was down for", outage.took);
+        verdict.row("attempts made meanwhile", outage.attempts);
+        verdict.row("the breaker opened, times", metrics.get(OPENED));
+        verdict.row("the breaker closed, times", metrics.get(CLOSED));
+        verdict.row("attempts", metrics.get(ATTEMPTS));
         verdict.row("attempts, most for one delivery", most);
         verdict.row("retries", metrics.get("tenure_retries_total"));
         verdict.row("timeouts", metrics.get("tenure_failed_attempts_total{cause=\"timeout\"}"));
@@ -230,6 +258,8 @@ impl Storm<'_> {
         verdict.claim("every delivery was delivered or is a dead letter", unended == 0);
         verdict.claim("what counts as delivered was taken", untaken == 0);
         verdict.claim("nothing was taken with a stale token", report.stale_taken == 0);
+        verdict.claim("the breaker opened while the receiver was down", outage.noticed);
+        verdict.claim("the breaker closed again", metrics.get(CLOSED) >= 1.0);
         verdict.claim("each subscriber got its deliveries in order", in_order);
         let counted = [
             metrics.get("tenure_jobs_total{outcome=\"succeeded\"}"),
@@ -334,10 +364,20 @@ impl Client {
         }
     }
 
+    /// Whatever the status: 503 while it is full.
+    fn health(&self) -> Result<Value, Failure> {
+        let sent = self.agent.get(format!("{}/health", self.base)).call();
+        Ok(serde_json::from_str(&read("GET", "/health", sent)?.2)?)
+    }
+
+    fn metrics(&self) -> Result<Metrics, Failure> {
+        Ok(Metrics(self.text("/metrics")?))
+    }
+
     /// Until every delivery has ended, and is counted.
     fn wait_for_the_end(&self) -> Result<(), Failure> {
-        while self.get::<Value>("/health")?["in_hand"] != json!(0)
-            || Metrics(self.text("/metrics")?).get("tenure_queue_depth") != 0.0
+        while self.health()?["in_hand"] != json!(0)
+            || self.metrics()?.get("tenure_queue_depth") != 0.0
         {
             self.glance(GLANCE)?;
         }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tenure::retry::{Jitter, RetryPolicy};
 use tenure::runtime::{
-    DeadLetter, Event, JobError, JobHandle, LetterFilter, ReplayError, Runtime, Stats, SubmitError,
+    DeadLetter, Event, JobError, JobHandle, LetterFilter, ReplayError, Runtime, RuntimeHealth,
+    Stats, SubmitError,
 };
 
 use crate::Failure;
@@ -15,6 +16,7 @@ use crate::courier::Courier;
 use crate::delivery::{Delivery, End, Request};
 use crate::desk::{Desk, Entered};
 use crate::exposition::Histogram;
+use crate::hosts::Hosts;
 use crate::options::Serve;
 
 /// How long attempts that run at the end of a stop may take to finish.
@@ -28,6 +30,7 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 pub(crate) struct Engine {
     runtime: Runtime,
     courier: Arc<Courier>,
+    hosts: Hosts,
     books: Arc<Books>,
     closing: AtomicBool,
 }
@@ -85,15 +88,24 @@ impl Engine {
             .on_event(tell)
             .build()?;
         let courier = Arc::new(Courier::new(options));
-        Ok(Self { runtime, courier, books, closing: AtomicBool::new(false) })
+        let hosts = Hosts::new(options)?;
+        Ok(Self { runtime, courier, hosts, books, closing: AtomicBool::new(false) })
     }
 
     pub(crate) fn books(&self) -> &Books {
         &self.books
     }
 
+    pub(crate) fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
     pub(crate) fn courier(&self) -> &Courier {
         &self.courier
+    }
+
+    pub(crate) fn health(&self) -> RuntimeHealth {
+        self.runtime.health()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -130,10 +142,11 @@ impl Engine {
     }
 
     fn hand_in(&self, delivery: &Arc<Delivery>) -> Result<JobHandle<()>, Refused> {
+        let breaker = self.hosts.breaker(&delivery.host).map_err(|_| Refused::Stopping)?;
         let courier = Arc::clone(&self.courier);
         let carried = Arc::clone(delivery);
         self.runtime
-            .job(move |ctx| courier.attempt(ctx, &carried))
+            .job(move |ctx| courier.attempt(ctx, &carried, &breaker))
             .name(delivery.id.as_str())
             .key(delivery.subscriber.as_str())
             .submit()

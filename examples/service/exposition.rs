@@ -152,6 +152,20 @@ pub(crate) fn render(engine: &Engine) -> String {
         "",
         &[("", engine.count_dead() as u64)],
     );
+    page.family(
+        "tenure_breakers",
+        "gauge",
+        "Circuit breakers, one a host, by where they stand.",
+        "state",
+        &engine.hosts().count(),
+    );
+    page.family(
+        "tenure_breaker_transitions_total",
+        "counter",
+        "Changes of circuit breakers, by what they became.",
+        "to",
+        &engine.hosts().transitions(),
+    );
     engine.books().took.render(
         &mut page,
         "tenure_job_duration_seconds",

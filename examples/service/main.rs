@@ -13,6 +13,7 @@
 //! | `delivery` | one delivery, and what became of its attempts |
 //! | `desk` | which deliveries there are; bounded |
 //! | `courier` | one attempt: the request, with its token, and what the answer means |
+//! | `hosts` | a circuit breaker for each host |
 //! | `engine` | the only place that hands jobs to `tenure::runtime` |
 //! | `exposition` | what Prometheus reads |
 //! | `server` | the service from its start to its stop |
@@ -27,6 +28,7 @@ mod delivery;
 mod desk;
 mod engine;
 mod exposition;
+mod hosts;
 mod inbox;
 mod options;
 mod receiver;

@@ -69,6 +69,9 @@ pub(crate) struct Serve {
     /// The longest pause between two attempts.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub(crate) max_backoff: Duration,
+    /// How long a host that fails too often is left alone.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    pub(crate) breaker_open: Duration,
     /// How many deliveries that have ended can still be asked for.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) keep: u32,
