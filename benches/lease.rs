@@ -42,12 +42,15 @@ fn peers(keys: u64) -> Vec<(&'static str, Make)> {
         peer!("mutex_slab", Slab::<Precise>::new(keys)),
         peer!("mutex_slab_coarse", Slab::<Coarse>::new(keys)),
         peer!("one_mutex_map", OneMutex::<Precise>::new(keys)),
+        peer!("one_mutex_map_coarse", OneMutex::<Coarse>::new(keys)),
         peer!("sharded_64", Sharded::<Precise>::new(keys)),
+        peer!("sharded_64_coarse", Sharded::<Coarse>::new(keys)),
         peer!("dashmap", Dash::<Precise>::new(keys)),
         peer!("dashmap_coarse", Dash::<Coarse>::new(keys)),
         peer!("papaya_cas", ByCas(Papaya::<Precise>::new(keys))),
         peer!("papaya_cas_coarse", ByCas(Papaya::<Coarse>::new(keys))),
         peer!("scc_cas", ByCas(Scc::<Precise>::new(keys))),
+        peer!("scc_cas_coarse", ByCas(Scc::<Coarse>::new(keys))),
     ]
 }
 

@@ -403,6 +403,9 @@ mod wait {
         pub(crate) fn for_woken(self) -> Spin {
             Spin
         }
+        pub(crate) fn for_starving(self) -> Spin {
+            Spin
+        }
     }
 
     pub(crate) struct Spin;

@@ -42,6 +42,14 @@ impl Case {
     }
 }
 
+impl Case {
+    /// About how long it takes until each thread has had so many turns, on two processors.
+    pub(crate) fn turns(&self, turns: u64) -> std::time::Duration {
+        let round = self.threads as u64 * self.section.max((self.section + self.outside) / 2);
+        std::time::Duration::from_nanos(turns * round)
+    }
+}
+
 /// Every case; or a few that show the most.
 pub(crate) fn all(short: bool) -> Vec<Case> {
     let sections: &[u64] = if short { &[0, 600, 6_000] } else { &[0, 60, 600, 6_000, 60_000] };

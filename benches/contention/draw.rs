@@ -1,83 +1,112 @@
-//! The frontier: throughput against tail, a mark for each case and peer.
+//! The frontier: throughput against tail, a mark for each lock.
 
 use std::fmt::Write;
 
-use crate::Row;
+use crate::measure::Summary;
+use crate::{BAR, OURS, Row, peers};
 
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 560.0;
-const MARGIN: f64 = 60.0;
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 440.0;
+/// Where the axes are: left, right, top, bottom.
+const FRAME: [f64; 4] = [60.0, 690.0, 34.0, 390.0];
 
-/// Right is more throughput (of the case's best), down is a shorter p99.9 (over the case's best,
-/// logarithmic). The better lock is at the lower right.
-pub(crate) fn frontier(rows: &[Row]) -> String {
-    const COLOURS: [&str; 8] =
-        ["#d62728", "#ff9896", "#1f77b4", "#2ca02c", "#98df8a", "#9467bd", "#ff7f0e", "#7f7f7f"];
+/// A name, throughput, and p99.9, the last two over those of the lock that is the measure.
+struct Mark<'a> {
+    name: &'a str,
+    throughput: f64,
+    tail: f64,
+    colour: &'static str,
+}
+
+/// Right is more throughput, up is a shorter p99.9, both as geometric means over all cases. `also`:
+/// other marks, a line of name, throughput and p99.9 for each.
+pub(crate) fn frontier(rows: &[Row], also: &str) -> String {
+    let ours = peers::ALL.iter().filter_map(|peer| {
+        let colour = if peer.name == OURS { "#d62728" } else { "#1f77b4" };
+        Some(Mark {
+            name: peer.name,
+            throughput: mean(rows, peer.name, |s| s.per_second)?,
+            tail: mean(rows, peer.name, |s| s.p999.max(100.0))?,
+            colour,
+        })
+    });
+    let others = also.lines().filter_map(|line| {
+        let mut parts = line.split('\t');
+        let (name, throughput, tail) = (parts.next()?, parts.next()?, parts.next()?);
+        let (throughput, tail) = (throughput.trim().parse().ok()?, tail.trim().parse().ok()?);
+        Some(Mark { name, throughput, tail, colour: "#ff9896" })
+    });
+    // Ours last, on top.
+    let mut marks: Vec<_> = others.chain(ours).collect();
+    marks.sort_by_key(|mark| mark.name == OURS);
+    drawn(&marks)
+}
+
+/// The geometric mean over the cases of a lock's number over that of the measure.
+fn mean(rows: &[Row], name: &str, number: impl Fn(&Summary) -> f64) -> Option<f64> {
+    let logs: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some((number(&row.of(name)?) / number(&row.of(BAR)?)).ln()))
+        .collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+fn drawn(marks: &[Mark]) -> String {
+    let [left, right, top, bottom] = FRAME;
+    let least = marks.iter().map(|m| m.throughput).fold(0.8, f64::min);
+    let most = marks.iter().map(|m| m.throughput).fold(1.1, f64::max) + 0.05;
+    let shortest = marks.iter().map(|m| m.tail).fold(0.5, f64::min) / 1.2;
+    let longest = marks.iter().map(|m| m.tail).fold(2.0, f64::max) * 1.2;
+    let first = (least * 10.0).floor() / 10.0;
+    let x = |throughput: f64| left + (throughput - first) / (most - first) * (right - left);
+    let y = |tail: f64| top + (tail / shortest).ln() / (longest / shortest).ln() * (bottom - top);
     let mut svg = format!(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' \
-         font-family='sans-serif' font-size='12'>\n<rect width='100%' height='100%' fill='white'/>\n"
+         font-family='sans-serif' font-size='12' style='max-width:{WIDTH}px'>\n\
+         <rect width='{WIDTH}' height='{HEIGHT}' fill='white'/>\n"
     );
-    let x = |share: f64| MARGIN + share.clamp(0.0, 1.0) * (WIDTH - 2.0 * MARGIN - 140.0);
-    let y = |times: f64| {
-        let decades = times.max(1.0).log10().min(3.0);
-        HEIGHT - MARGIN - decades / 3.0 * (HEIGHT - 2.0 * MARGIN)
-    };
-    for tenth in 0..=5 {
-        let share = f64::from(tenth) / 5.0;
-        let _ = writeln!(
-            svg,
-            "<text x='{:.0}' y='{:.0}' text-anchor='middle'>{share:.1}</text>",
-            x(share),
-            HEIGHT - MARGIN + 18.0
-        );
+    for tenth in 0..40 {
+        let at = first + f64::from(tenth) / 10.0;
+        if at < most {
+            let _ = writeln!(
+                svg,
+                "<line x1='{0:.0}' x2='{0:.0}' y1='{top}' y2='{bottom}' stroke='#ddd'/>\
+                 <text x='{0:.0}' y='{1:.0}' text-anchor='middle'>{at:.1}</text>",
+                x(at),
+                bottom + 16.0
+            );
+        }
     }
-    for times in [1.0, 10.0, 100.0, 1000.0] {
-        let _ = writeln!(
-            svg,
-            "<text x='{:.0}' y='{:.0}' text-anchor='end'>{times:.0}×</text>\
-             <line x1='{:.0}' x2='{:.0}' y1='{:.0}' y2='{:.0}' stroke='#ddd'/>",
-            MARGIN - 6.0,
-            y(times) + 4.0,
-            x(0.0),
-            x(1.0),
-            y(times),
-            y(times)
-        );
+    for at in [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0] {
+        if (shortest..longest).contains(&at) {
+            let _ = writeln!(
+                svg,
+                "<line x1='{left}' x2='{right}' y1='{0:.0}' y2='{0:.0}' stroke='#ddd'/>\
+                 <text x='{1:.0}' y='{2:.0}' text-anchor='end'>{at}</text>",
+                y(at),
+                left - 6.0,
+                y(at) + 4.0
+            );
+        }
     }
     let _ = writeln!(
         svg,
-        "<text x='{:.0}' y='{:.0}' text-anchor='middle'>throughput, of the best in its case</text>\
-         <text x='16' y='24'>p99.9 wait, over the shortest in its case</text>",
-        x(0.5),
+        "<text x='{:.0}' y='{:.0}' text-anchor='middle'>throughput over {BAR} (more is better)</text>\n\
+         <text x='10' y='18'>p99.9 wait over {BAR} (less, so higher up, is better)</text>",
+        f64::midpoint(left, right),
         HEIGHT - 14.0
     );
-    let names: Vec<_> =
-        rows.first().map(|r| r.peers.iter().map(|p| p.0).collect()).unwrap_or_default();
-    for (number, name) in names.iter().enumerate() {
-        let colour = COLOURS[number % COLOURS.len()];
-        for row in rows {
-            let Some((_, own)) = row.peers.iter().find(|(n, _)| n == name) else { continue };
-            let most = row.peers.iter().map(|p| p.1.per_second).fold(1.0, f64::max);
-            let shortest = row.peers.iter().map(|p| p.1.p999).fold(f64::INFINITY, f64::min);
-            let (share, times) = (own.per_second / most, own.p999.max(1.0) / shortest.max(1.0));
-            let _ = writeln!(
-                svg,
-                "<circle cx='{:.1}' cy='{:.1}' r='4' fill='{colour}' fill-opacity='.65'>\
-                 <title>{name}, {}: {share:.2} of the best, p99.9 {times:.1}×</title></circle>",
-                x(share),
-                y(times),
-                row.case.name()
-            );
-        }
-        let at = 40.0 + 20.0 * number as f64;
+    for Mark { name, throughput, tail, colour } in marks {
+        let (size, x, y) = (if *name == OURS { 6 } else { 4 }, x(*throughput), y(*tail));
+        // Names stay inside the frame.
+        let (anchor, aside) = if x > right - 120.0 { ("end", -9.0) } else { ("start", 9.0) };
         let _ = writeln!(
             svg,
-            "<circle cx='{:.0}' cy='{:.0}' r='5' fill='{colour}'/>\
-             <text x='{:.0}' y='{:.0}'>{name}</text>",
-            WIDTH - 175.0,
-            at,
-            WIDTH - 163.0,
-            at + 4.0
+            "<circle cx='{x:.1}' cy='{y:.1}' r='{size}' fill='{colour}'>\
+             <title>{name}: {throughput:.2}, {tail:.2}</title></circle>\n\
+             <text x='{:.1}' y='{:.1}' text-anchor='{anchor}'>{name}</text>",
+            x + aside,
+            y + 4.0
         );
     }
     svg.push_str("</svg>\n");

@@ -4,6 +4,8 @@
 //! cargo bench --bench contention                        # everything: about ten minutes
 //! cargo bench --bench contention -- --case 4x600/0      # cases whose name contains this
 //! cargo bench --bench contention -- --svg frontier.svg  # and draw the frontier
+//! cargo bench --bench contention -- --case 4x --save f  # a part of it, kept in the file `f`
+//! cargo bench --bench contention -- --from f --svg …    # what was kept, part by part, as one
 //! ```
 //!
 //! A case is `threads x section/outside` in nanoseconds of calibrated work. Each round runs every
@@ -13,6 +15,7 @@
 
 mod cases;
 mod draw;
+mod kept;
 mod measure;
 mod others;
 mod peers;
@@ -41,6 +44,16 @@ struct Args {
     /// Draws throughput against p99.9 into this file.
     #[arg(long)]
     svg: Option<std::path::PathBuf>,
+    /// Adds the results to this file, a line for each case and peer.
+    #[arg(long)]
+    save: Option<std::path::PathBuf>,
+    /// Runs nothing: shows what was saved in this file.
+    #[arg(long)]
+    from: Option<std::path::PathBuf>,
+    /// Marks that `--svg` draws beside the locks: lines of name, throughput and p99.9, the last two over
+    /// those of parking_lot 0.13, with tabs between.
+    #[arg(long)]
+    also: Option<std::path::PathBuf>,
     /// A short list of cases instead of all.
     #[arg(long)]
     short: bool,
@@ -51,12 +64,42 @@ struct Args {
 
 /// One case's results: a summary for each peer.
 struct Row {
-    case: Case,
+    name: String,
     peers: Vec<(&'static str, Summary)>,
+}
+
+/// This crate's lock among the peers, and the one whose tail is the measure.
+const OURS: &str = "tenure";
+const BAR: &str = "parking_lot 0.13";
+
+impl Row {
+    fn of(&self, name: &str) -> Option<Summary> {
+        self.peers.iter().find(|(peer, _)| *peer == name).map(|(_, summary)| *summary)
+    }
 }
 
 fn main() {
     let args = Args::parse();
+    if let Err(error) = shown(&args) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
+fn shown(args: &Args) -> std::io::Result<()> {
+    let rows = match &args.from {
+        Some(path) => kept::load(path)?,
+        None => measured(args)?,
+    };
+    verdict(&rows);
+    if let Some(path) = &args.svg {
+        let also = args.also.as_ref().map(std::fs::read_to_string).transpose()?;
+        std::fs::write(path, draw::frontier(&rows, also.as_deref().unwrap_or("")))?;
+    }
+    Ok(())
+}
+
+fn measured(args: &Args) -> std::io::Result<Vec<Row>> {
     let length = Duration::from_millis(args.slice);
     let cases: Vec<_> = cases::all(args.short)
         .into_iter()
@@ -66,8 +109,11 @@ fn main() {
         peers::ALL.iter().copied().filter(|peer| wanted(&args.peer, peer.name)).collect();
     let mut rows = Vec::new();
     for case in cases {
-        let row = run(case, &peers, args.rounds.max(1), length);
+        let row = run(case, &peers, args.rounds.max(1), length.max(case.turns(20)));
         print(&row);
+        if let Some(path) = &args.save {
+            kept::save(path, &row)?;
+        }
         rows.push(row);
     }
     if args.case.is_empty() || args.case.iter().any(|case| "timed".contains(case.as_str())) {
@@ -81,14 +127,7 @@ fn main() {
             run(length, args.rounds.max(1));
         }
     }
-    verdict(&rows);
-    if let Some(path) = args.svg {
-        let drawn = draw::frontier(&rows);
-        if let Err(error) = std::fs::write(&path, drawn) {
-            eprintln!("cannot write {}: {error}", path.display());
-            std::process::exit(1);
-        }
-    }
+    Ok(rows)
 }
 
 fn wanted(filters: &[String], name: &str) -> bool {
@@ -118,14 +157,14 @@ fn run(case: Case, peers: &[Peers], rounds: usize, length: Duration) -> Row {
         .zip(slices)
         .map(|(peer, (plain, timed))| (peer.name, Summary::of(&plain, &timed)))
         .collect();
-    Row { case, peers }
+    Row { name: case.name(), peers }
 }
 
 fn print(row: &Row) {
     let best = row.peers.iter().map(|(_, s)| s.per_second).fold(0.0, f64::max);
     println!(
         "\n{}\n  {:<22}{:>9}{:>8}{:>8}{:>10}{:>10}{:>10}{:>10}{:>8}{:>10}",
-        row.case.name(),
+        row.name,
         "",
         "k op/s",
         "of best",
@@ -156,44 +195,41 @@ fn print(row: &Row) {
 
 /// The measures of the lock, point by point.
 fn verdict(rows: &[Row]) {
-    const OURS: &str = "tenure";
-    const BAR: &str = "parking_lot 0.13";
     const BEST_OF: [&str; 3] = ["std", BAR, "usync"];
-    let of = |row: &Row, name: &str| row.peers.iter().find(|(n, _)| *n == name).map(|(_, s)| *s);
-    let mut points = 0;
-    let mut met = [0; 4];
+    let (mut points, mut met, mut crowded, mut fair) = (0, [0; 4], 0, [0; 2]);
     println!(
-        "\n{:<24}{:>14}{:>14}{:>14}{:>14}{:>8}",
-        "tenure over", "pl op/s", "best op/s", "pl p99.9", "pl longest", "least"
+        "\n{:<24}{:>10}{:>10}{:>10}{:>12}{:>8}{:>10}",
+        "tenure over", "best op/s", "pl op/s", "pl p99.9", "pl longest", "least", "pl least"
     );
     for row in rows {
-        let (Some(ours), Some(bar)) = (of(row, OURS), of(row, BAR)) else { continue };
-        let best = BEST_OF.iter().filter_map(|name| of(row, name)).map(|s| s.per_second);
+        let (Some(ours), Some(bar)) = (row.of(OURS), row.of(BAR)) else { continue };
+        let best = BEST_OF.iter().filter_map(|name| row.of(name)).map(|s| s.per_second);
         let best = best.fold(0.0, f64::max);
         let ratios = [
-            ours.per_second / bar.per_second,
             ours.per_second / best,
+            ours.per_second / bar.per_second,
             ours.p999 / bar.p999.max(1.0),
             ours.longest / bar.longest.max(1.0),
         ];
         points += 1;
-        met[0] += u32::from(ratios[0] >= 1.0 / 1.1);
-        met[1] += u32::from(ratios[1] > 1.0);
+        met[0] += u32::from(ratios[0] >= 1.0);
+        met[1] += u32::from(ratios[1] >= 1.0 / 1.1);
         met[2] += u32::from(ratios[2] <= 1.1);
         met[3] += u32::from(ratios[3] <= 2.0);
+        if row.name.starts_with("16x") {
+            crowded += 1;
+            fair[0] += u32::from(ours.least_share >= 0.5);
+            fair[1] += u32::from(bar.least_share >= 0.5);
+        }
         println!(
-            "{:<24}{:>14.2}{:>14.2}{:>14.2}{:>14.2}{:>8.2}",
-            row.case.name(),
-            ratios[0],
-            ratios[1],
-            ratios[2],
-            ratios[3],
-            ours.least_share
+            "{:<24}{:>10.2}{:>10.2}{:>10.2}{:>12.2}{:>8.2}{:>10.2}",
+            row.name, ratios[0], ratios[1], ratios[2], ratios[3], ours.least_share, bar.least_share
         );
     }
     println!(
-        "of {points} points: throughput within 1.1× of parking_lot 0.13 at {}, better than the best of three at {}, \
-         p99.9 within 1.1× at {}, longest within 2× at {}",
-        met[0], met[1], met[2], met[3]
+        "of {points} points: throughput no less than the best of three at {}, within 1.1 times of {BAR} at {}, p99.9 \
+         within 1.1 times at {}, longest wait within twice at {}; of {crowded} with 16 threads, the least-served has \
+         half its share at {}, with {BAR} at {}",
+        met[0], met[1], met[2], met[3], fair[0], fair[1]
     );
 }

@@ -97,6 +97,17 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 impl Summary {
+    /// As they are saved.
+    pub(crate) fn numbers(&self) -> [f64; 8] {
+        let Self { per_second, least_share, p50, p99, p999, longest, processors, switches } = *self;
+        [per_second, least_share, p50, p99, p999, longest, processors, switches]
+    }
+
+    pub(crate) fn from_numbers(numbers: [f64; 8]) -> Self {
+        let [per_second, least_share, p50, p99, p999, longest, processors, switches] = numbers;
+        Self { per_second, least_share, p50, p99, p999, longest, processors, switches }
+    }
+
     pub(crate) fn of(plain: &[Slice], timed: &[Slice]) -> Self {
         let over = |slices: &[Slice], f: &dyn Fn(&Slice) -> f64| {
             median(slices.iter().map(f).collect::<Vec<_>>())

@@ -85,6 +85,27 @@ impl<U: Unlock> RawAdaptiveMutex<U> {
         self.state.wake_starving();
     }
 
+    /// Locks as one that has been overtaken for too long and asks to be handed the lock; as others
+    /// do where somebody else has asked. For models that begin there: the way to it is long.
+    #[cfg(any(tenure_loom, tenure_shuttle))]
+    #[doc(hidden)]
+    pub fn lock_overtaken(&self, timeout: Option<Duration>) -> bool {
+        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+        let mut trip = Trip::default();
+        if self.state.announce_starving::<U>().is_some() {
+            self.starve(deadline, None, &mut trip)
+        } else {
+            self.wait(deadline, &mut trip)
+        }
+    }
+
+    /// Leaves the words of a lock somebody waited for, and gave up.
+    #[cfg(any(tenure_loom, tenure_shuttle))]
+    #[doc(hidden)]
+    pub fn was_contended(&self) {
+        let _ = self.state.announce::<U>();
+    }
+
     #[cold]
     fn lock_slow(&self, deadline: Deadline) -> bool {
         let mut trip = Trip::default();
@@ -164,7 +185,7 @@ impl<U: Unlock> RawAdaptiveMutex<U> {
     /// thread that runs is cheap, so this one stays awake for a moment.
     fn starve(&self, deadline: Deadline, short: Option<Duration>, trip: &mut Trip) -> bool {
         trip.handed = true;
-        let mut spin = self.state.queue().budget().for_woken();
+        let mut spin = self.state.queue().budget().for_starving();
         loop {
             if self.state.take_starving() {
                 return true;

@@ -13,6 +13,10 @@ const YIELDING: u32 = 7;
 /// waited for long, and whoever would run instead has not.
 const WOKEN: u32 = 6;
 
+/// The pausing rounds of one that is handed the lock next: 12 µs in all, about what it costs to sleep
+/// and to be woken.
+const HANDED: u32 = 9;
+
 /// The rounds of a wait that knows nothing better.
 pub(crate) const DEFAULT_ROUNDS: u32 = PAUSING + YIELDING;
 
@@ -93,9 +97,19 @@ impl Budget {
 
     /// The spin of a thread that has slept.
     pub(crate) fn for_woken(self) -> Spin {
+        self.pausing(WOKEN)
+    }
+
+    /// The spin of a thread that is handed the lock by the next unlock.
+    pub(crate) fn for_starving(self) -> Spin {
+        self.pausing(HANDED)
+    }
+
+    /// `automatic` rounds that pause, or as many as were told.
+    fn pausing(self, automatic: u32) -> Spin {
         match (self.0, self.rounds().0) {
-            (Self::AUTO, 1..) => Spin::capped(WOKEN, 0),
-            (_, pausing) => Spin::capped(pausing, 0),
+            (Self::AUTO, 1..) => Spin::capped(automatic, 0),
+            (_, told) => Spin::capped(told, 0),
         }
     }
 }
@@ -175,8 +189,9 @@ mod tests {
         let never = Budget::of(SpinPolicy::Never);
         assert_eq!((count(never.for_newcomer()), count(never.for_woken())), (0, 0));
         let auto = Budget::of(SpinPolicy::Auto);
-        let rounds = if processors::only_one() { (0, 0) } else { (10, 6) };
-        assert_eq!((count(auto.for_newcomer()), count(auto.for_woken())), rounds);
+        let rounds = if processors::only_one() { [0, 0, 0] } else { [10, 6, 9] };
+        let spins = [auto.for_newcomer(), auto.for_woken(), auto.for_starving()];
+        assert_eq!(spins.map(count), rounds);
         assert_eq!(Budget::of(SpinPolicy::default()), auto);
     }
 }

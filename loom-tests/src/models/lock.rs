@@ -46,6 +46,28 @@ impl<U: Unlock> Guarded<U> {
         })
     }
 
+    /// Owned by nobody in particular, so that whoever is spawned first finds it taken.
+    fn held() -> Arc<Self> {
+        let this = Self::new();
+        let _ = this.lock.lock();
+        this
+    }
+
+    /// Ends what `held` began.
+    fn unlock(&self) {
+        // SAFETY: the lock is owned, and this is the one call that gives it up.
+        unsafe { self.lock.unlock(lock_api::GuardNoSend::new()) };
+    }
+
+    /// Counts as one that has been overtaken for too long.
+    fn count_overtaken(&self, time: Option<Duration>) -> u32 {
+        if !self.lock.lock_overtaken(time) {
+            return 0;
+        }
+        self.enter(lock_api::GuardNoSend::new());
+        1
+    }
+
     fn value(&self) -> u32 {
         let guard = self.lock.try_lock().expect("free at the end");
         // SAFETY: under the lock.
@@ -185,6 +207,71 @@ fn timed_x_lock_x_unlock<U: Unlock>() {
     guarded.is_at_rest();
 }
 
+/// Two have been overtaken for too long; one of them is handed the lock, the other is next.
+fn starving_x_starving<U: Unlock>() {
+    let guarded = Guarded::<U>::held();
+    let starving: Vec<_> = (0..2)
+        .map(|_| {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || guarded.count_overtaken(None))
+        })
+        .collect();
+    let owner = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.unlock()
+    });
+    owner.join().unwrap();
+    let won: u32 = starving.into_iter().map(|t| t.join().unwrap()).sum();
+    assert_eq!((won, guarded.value()), (2, 2));
+    guarded.is_at_rest();
+}
+
+/// The starving one gives up while the owner promises it the lock; `others` sleep meanwhile.
+fn starving_leaves_x_unlock<U: Unlock>(others: u32) {
+    let guarded = Guarded::<U>::held();
+    let starving = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.count_overtaken(Some(Duration::from_secs(1)))
+    });
+    let sleepers: Vec<_> = (0..others)
+        .map(|_| {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || guarded.count())
+        })
+        .collect();
+    let owner = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.unlock()
+    });
+    owner.join().unwrap();
+    let won = starving.join().unwrap();
+    sleepers.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(guarded.value(), others + won);
+    guarded.is_at_rest();
+}
+
+/// The owner leaves the contended mode while a waiter comes and wants to be handed the lock.
+fn leaves_contended_x_starving<U: Unlock>() {
+    let guarded = Guarded::<U>::held();
+    guarded.lock.was_contended();
+    let owner = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || {
+            // One wakes nobody, one is quiet, one leaves the mode.
+            guarded.unlock();
+            (0..2).for_each(|_| guarded.count());
+        }
+    });
+    let starving = thread::spawn({
+        let guarded = Arc::clone(&guarded);
+        move || guarded.count_overtaken(None)
+    });
+    owner.join().unwrap();
+    assert_eq!(starving.join().unwrap(), 1);
+    assert_eq!(guarded.value(), 3);
+    guarded.is_at_rest();
+}
+
 models! { "lock";
     /// Two threads, once each.
     asymmetric_2x1 { lock_x_lock::<AsymmetricUnlock>(&[1, 1]); }
@@ -232,4 +319,16 @@ models! { "lock";
     asymmetric_starving_x_barging_timed [bound: 3, fires] { starving_x_barging::<AsymmetricUnlock>(true); }
     /// A barger takes the lock from under a woken sleeper, which is handed it then.
     symmetric_starving_x_barging [bound: 3] { starving_x_barging::<SymmetricUnlock>(false); }
+    /// The second starving one must not take what was handed to the first.
+    asymmetric_starving_x_starving [bound: 1] { starving_x_starving::<AsymmetricUnlock>(); }
+    /// The second starving one must not take what was handed to the first.
+    symmetric_starving_x_starving [bound: 1] { starving_x_starving::<SymmetricUnlock>(); }
+    /// A promise that is made while the starving one gives up is kept by both.
+    asymmetric_starving_leaves_x_unlock [bound: 4, fires] { starving_leaves_x_unlock::<AsymmetricUnlock>(0); }
+    /// The same, and somebody sleeps whom this unlock left to the starving one.
+    asymmetric_starving_leaves_x_unlock_x_lock [bound: 2, fires, once] { starving_leaves_x_unlock::<AsymmetricUnlock>(1); }
+    /// A promise that is made while the starving one gives up is kept by both.
+    symmetric_starving_leaves_x_unlock [bound: 4, fires] { starving_leaves_x_unlock::<SymmetricUnlock>(0); }
+    /// The word goes back to plain unlocks while the starving one comes.
+    asymmetric_leaves_contended_x_starving [bound: 3] { leaves_contended_x_starving::<AsymmetricUnlock>(); }
 }
