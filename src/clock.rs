@@ -314,6 +314,7 @@ struct Manual {
     nanos: AtomicU64,
     // A `std` lock: the crate's own lock stands on rooms that stand on this one, and this is never
     // on a hot path. Poison is ignored: the list is whole between any two of its operations.
+    // `std`'s: the clock stands below the room `lock`.
     listeners: std::sync::Mutex<Vec<Weak<dyn AdvanceListener>>>,
 }
 

@@ -17,7 +17,8 @@ use super::judge::Rest;
 use super::pulse::Pulse;
 use super::snapshot::{BeatHealth, HealthSnapshot, Status};
 use crate::clock::{AdvanceListener, Clock, MonotonicClock, Timestamp};
-use crate::sync::{Arc, Mutex};
+use crate::lock::Mutex;
+use crate::sync::Arc;
 
 /// What is queued for a listener that does not come back; what comes after that is counted.
 const MOST_UNTOLD: usize = 1024;

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::{FencingToken, Label};
 use crate::clock::Timestamp;
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One settled fact about a key. By the time anybody hears of it, the key's word has long moved on.

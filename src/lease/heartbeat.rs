@@ -8,8 +8,9 @@ use super::error::{Lost, RenewError};
 use super::keeper::Keeper;
 use super::{FencingToken, LeaseKey, LeaseValue};
 use crate::clock::{Clock, MonotonicClock, Timestamp};
+use crate::lock::Mutex;
+use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex};
 
 /// How a lease is kept.
 ///

@@ -23,6 +23,7 @@ use super::token::LAST_BASE;
 use super::word::Word;
 use super::{FencingToken, Label, LeaseKey, LeaseValue};
 use crate::clock::Clock;
+use crate::lock::Mutex;
 use crate::sync::Arc;
 
 #[cfg(not(any(tenure_loom, tenure_shuttle)))]
@@ -30,12 +31,6 @@ type Hasher = std::collections::hash_map::RandomState;
 // Models must run the same way each time.
 #[cfg(any(tenure_loom, tenure_shuttle))]
 type Hasher = core::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher>;
-
-#[cfg(not(any(tenure_loom, tenure_shuttle)))]
-type Lock<T> = crate::lock::AdaptiveMutex<T>;
-// That lock has models of its own. Here any lock will do, and the model's is one step.
-#[cfg(any(tenure_loom, tenure_shuttle))]
-type Lock<T> = crate::sync::Mutex<T>;
 
 /// The table was closed.
 #[derive(Debug)]
@@ -56,7 +51,7 @@ pub(super) struct Index<K: LeaseKey, V: LeaseValue, C: Clock> {
     shards: Box<[Locked<K, V, C>]>,
 }
 
-type Locked<K, V, C> = CachePadded<Lock<Shard<K, V, C>>>;
+type Locked<K, V, C> = CachePadded<Mutex<Shard<K, V, C>>>;
 
 /// A part of the index.
 pub(super) struct Shard<K: LeaseKey, V: LeaseValue, C: Clock> {
@@ -96,7 +91,7 @@ pub(super) enum Replaced<K: LeaseKey, V: LeaseValue, C: Clock> {
 impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
     pub(super) fn new(shards: usize, floor: u64) -> Self {
         let shard = || {
-            CachePadded::new(Lock::new(Shard {
+            CachePadded::new(Mutex::new(Shard {
                 slots: HashTable::new(),
                 annexes: Annexes::default(),
                 floor,
@@ -110,7 +105,7 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Index<K, V, C> {
     }
 
     #[inline]
-    fn place(&self, key: &K) -> (u64, &Lock<Shard<K, V, C>>) {
+    fn place(&self, key: &K) -> (u64, &Mutex<Shard<K, V, C>>) {
         let hash = self.hasher.hash_one(key);
         // The table takes its place from the low bits and its tag from the top seven.
         let at = (hash >> 32) as usize & (self.shards.len() - 1);

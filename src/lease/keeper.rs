@@ -7,7 +7,8 @@
 use super::core::Core;
 use super::{LeaseKey, LeaseValue};
 use crate::clock::{AdvanceListener, Clock, Timestamp};
-use crate::sync::{Arc, Mutex};
+use crate::lock::Mutex;
+use crate::sync::Arc;
 use crate::timer::{TimerKey, Wheel};
 use crate::wait::Unparker;
 

@@ -23,8 +23,9 @@ use super::ticks::Ticks;
 use super::word::{Ended, State, TICK_SESSION, Word};
 use super::{FencingToken, LeaseHandle, LeaseKey, LeaseValue};
 use crate::clock::{Clock, MonotonicClock};
+use crate::lock::Mutex;
+use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex};
 
 /// No tick is as great.
 const CLOSED: u64 = u64::MAX;

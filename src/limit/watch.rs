@@ -5,7 +5,7 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Weak;
 
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 
 /// Told when a permit may be free again, for another reason than that time has passed.
 ///

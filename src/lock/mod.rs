@@ -26,6 +26,7 @@
 //! | `rwlock`    | the reader-writer lock, with a word and tables of its own        |
 //! | `poison`    | a mutex that remembers panics, for those who ask for one         |
 //! | `contention`| counters, behind the feature `lock-contention`                   |
+//! | `house`    | which lock the rest of the crate uses                            |
 //!
 //! # The words
 //!
@@ -203,6 +204,7 @@
 mod condvar;
 #[cfg(feature = "lock-contention")]
 mod contention;
+mod house;
 mod poison;
 mod raw;
 mod rwlock;
@@ -212,6 +214,7 @@ mod unlock;
 pub use condvar::RawAdaptiveCondvar;
 #[cfg(feature = "lock-contention")]
 pub use contention::{Contention, ContentionExt};
+pub(crate) use house::{Mutex, Unseen, UnseenGuard};
 pub use poison::{PoisonGuard, PoisonMutex, Poisoned};
 pub use raw::RawAdaptiveMutex;
 pub use rwlock::RawAdaptiveRwLock;

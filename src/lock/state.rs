@@ -44,7 +44,7 @@ const QUIET_FOR_LONG: u32 = if IN_A_MODEL { ONE_QUIET } else { QUIET };
 /// The thread that was woken last may wait for a processor, which the owner has, while others sleep
 /// and another processor idles: milliseconds, until the scheduler looks. In a model never: it would
 /// hide a wake that was lost. What such a wake does, the models of a stray one show.
-const WAKE_AGAIN: u32 = if IN_A_MODEL { 0 } else { ONE_QUIET * (16 | 64 | 256 | 1024) };
+const WAKE_AGAIN: u32 = ONE_QUIET * (16 | 64 | 256 | 1024);
 
 /// A decoded `queue` word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Queue {
         } else {
             let next = Self(self.0.wrapping_add(ONE_QUIET));
             let quiet = next.0 & QUIET;
-            let again = quiet.is_power_of_two() && quiet & WAKE_AGAIN != 0;
+            let again = !IN_A_MODEL && quiet.is_power_of_two() && quiet & WAKE_AGAIN != 0;
             (next, if again { Released::Wake } else { Released::Done })
         }
     }

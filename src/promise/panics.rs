@@ -1,14 +1,15 @@
 //! Where the panics of terminal callbacks, wakers and dropped values go.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::error::PanicPayload;
+use crate::lock::Unseen;
 
 type Hook = Arc<dyn Fn(PanicPayload) + Send + Sync>;
 
-// A `std` lock in a `static`: cold, and held only to copy a pointer.
-static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
+// A lock in a `static`: cold, and held only to copy a pointer.
+static HOOK: Unseen<Option<Hook>> = Unseen::new(None);
 
 /// Sets what is told of a panic that has no reader: one in a terminal callback, in a waker, in a
 /// cancel hook, or in the `Drop` of a value that the crate let go of.
@@ -19,13 +20,13 @@ static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 /// Panics inside `map` and its kind do not come here: they become the downstream's
 /// [`Panicked`](super::EventualError::Panicked).
 pub fn set_panic_hook(hook: impl Fn(PanicPayload) + Send + Sync + 'static) {
-    let old = HOOK.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::new(hook));
+    let old = HOOK.lock().replace(Arc::new(hook));
     drop(old);
 }
 
 #[cold]
 pub(super) fn report(payload: PanicPayload) {
-    let hook = HOOK.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let hook = HOOK.lock().clone();
     let told = catch_unwind(AssertUnwindSafe(move || match hook {
         Some(hook) => hook(payload),
         None => drop(payload),

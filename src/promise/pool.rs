@@ -160,21 +160,20 @@ type Overflow = [Vec<Chain>; CLASSES];
 
 #[cfg(not(tenure_loom))]
 mod here {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
     use super::{CLASSES, Overflow};
+    use crate::lock::{Unseen, UnseenGuard};
 
     /// Whether blocks are kept at all.
     pub(super) const fn pooled() -> bool {
         cfg!(not(any(tenure_shuttle, tenure_sanitize, miri)))
     }
 
-    // A `std` lock in a `static`: taken once a batch, held for a push or a pop of a `Vec` whose room
+    // A lock in a `static`: taken once a batch, held for a push or a pop of a `Vec` whose room
     // was reserved; no foreign code runs under it.
-    static SHARED: Mutex<Overflow> = Mutex::new([const { Vec::new() }; CLASSES]);
+    static SHARED: Unseen<Overflow> = Unseen::new([const { Vec::new() }; CLASSES]);
 
-    pub(super) fn shared() -> MutexGuard<'static, Overflow> {
-        SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn shared() -> UnseenGuard<'static, Overflow> {
+        SHARED.lock()
     }
 }
 

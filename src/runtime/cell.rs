@@ -26,7 +26,6 @@ use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 use core::task::Waker;
 use std::panic::catch_unwind;
-use std::sync::{Mutex, PoisonError};
 
 pub(crate) use again::{Again, AgainUnseen, Keep, Lien};
 
@@ -36,6 +35,7 @@ use super::options::{Options, Past, Priority};
 use super::outcome::{IntoOutcome, Outcome};
 use super::policy::Verdict;
 use super::state::{Claim, Ended, State, StateCell};
+use crate::lock::Unseen;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::cell::UnsafeCell;
 
@@ -51,9 +51,8 @@ pub(crate) struct Header {
     pub(super) home: usize,
     waiter: UnsafeCell<Option<Waker>>,
     pub(super) options: Option<Box<Options>>,
-    // A `std` lock: taken when an attempt fails, never on the way of a job that succeeds. Poison is
-    // ignored: no foreign code runs under it.
-    past: Mutex<Option<Box<Past>>>,
+    // Taken when an attempt fails, never on the way of a job that succeeds. No foreign code under it.
+    past: Unseen<Option<Box<Past>>>,
 }
 
 /// What needs the types.
@@ -379,7 +378,7 @@ impl JobRef {
                 home,
                 waiter: UnsafeCell::new(None),
                 options,
-                past: Mutex::new(None),
+                past: Unseen::new(None),
             },
             closure: UnsafeCell::new(ManuallyDrop::new(body)),
             result: UnsafeCell::new(None),
@@ -480,7 +479,7 @@ impl JobRef {
 
     /// Looks at, or changes, what the job has been through. No foreign code inside `f`.
     pub(crate) fn past<R>(&self, f: impl FnOnce(&mut Past) -> R) -> R {
-        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut past = self.past.lock();
         f(past.get_or_insert_default())
     }
 }

@@ -3,9 +3,10 @@
 //! The driver's own wheel holds jobs only. Who needs more gets [`Timers`], started at the first use, with a
 //! thread of their own that sleeps until the next deadline.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::lock::{Unseen, UnseenGuard};
 use crate::timer::{StartError, Timers};
 
 /// Timers on a clock of whatever kind.
@@ -13,7 +14,7 @@ pub(crate) type Clockwork = Timers<Arc<dyn Clock>>;
 
 /// The timers, once somebody wants some.
 #[derive(Debug, Default)]
-pub(crate) struct Wound(Mutex<Option<Arc<Clockwork>>>);
+pub(crate) struct Wound(Unseen<Option<Arc<Clockwork>>>);
 
 impl Wound {
     /// The timers; started if need be.
@@ -28,7 +29,7 @@ impl Wound {
         Ok(timers)
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Clockwork>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self) -> UnseenGuard<'_, Option<Arc<Clockwork>>> {
+        self.0.lock()
     }
 }

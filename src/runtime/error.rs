@@ -154,6 +154,7 @@ pub enum AttemptError {
 #[derive(Clone)]
 pub struct JobPanic {
     message: Arc<str>,
+    // `std`'s lock: an error stays `UnwindSafe`.
     payload: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
 }
 

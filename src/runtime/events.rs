@@ -2,13 +2,14 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use super::cell::contained;
 use super::error::{AttemptError, DeadLetter};
 use super::options::JobId;
+use crate::lock::Unseen;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Something that happened. Successes are counted in [`Stats`](super::Stats), not told.
@@ -155,8 +156,8 @@ pub(crate) struct Subscribers {
     /// Whether there is anybody; looked at before an event is made.
     any: AtomicBool,
     listener: Option<Listener>,
-    // A `std` lock: on the way of faults only. `None` after the end.
-    list: Mutex<Option<Vec<Subscriber>>>,
+    // On the way of faults only. `None` after the end.
+    list: Unseen<Option<Vec<Subscriber>>>,
 }
 
 impl Subscribers {
@@ -164,14 +165,14 @@ impl Subscribers {
         Self {
             any: AtomicBool::new(listener.is_some()),
             listener,
-            list: Mutex::new(Some(Vec::new())),
+            list: Unseen::new(Some(Vec::new())),
         }
     }
 
     pub(crate) fn subscribe(&self, capacity: usize) -> Events {
         let (sender, receiver) = crossbeam_channel::bounded(capacity.max(1));
         let lost = Arc::new(AtomicU64::new(0));
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         // After the end the sender goes at once, and with it the subscription.
         if let Some(list) = &mut *list {
             list.push(Subscriber { sender, lost: Arc::clone(&lost) });
@@ -193,7 +194,7 @@ impl Subscribers {
 
     #[cold]
     fn tell_slow(&self, event: &Event) {
-        let mut lock = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.list.lock();
         let list = lock.as_mut();
         let left = list.map_or(0, |list| {
             list.retain(|subscriber| subscriber.hear(event));
@@ -213,7 +214,7 @@ impl Subscribers {
     /// No more events: what was sent can still be read, then subscriptions end, and later ones are
     /// over at once.
     pub(crate) fn close(&self) {
-        let closed = self.list.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let closed = self.list.lock().take();
         drop(closed);
     }
 }

@@ -25,7 +25,7 @@ use super::shared::Shared;
 use super::stats::Stats;
 use crate::clock::{Clock, Timestamp};
 use crate::health::{PhiAccrual, Reason, Verdict};
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 
 /// From here on a driver that should have woken up is worth a word, and work is better sent elsewhere.
 const DRIVER_LATE: Duration = Duration::from_secs(1);

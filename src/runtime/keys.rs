@@ -18,7 +18,7 @@ use super::cell::JobRef;
 use super::options::JobKey;
 use crate::clock::Clock;
 use crate::lease::{AcquireError, FencingToken, LeaseTable, OwnedLease};
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A job's key.

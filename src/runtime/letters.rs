@@ -16,7 +16,8 @@ use std::sync::Arc as StdArc;
 use super::cell::{JobRef, Lien, contained};
 use super::error::{DeadLetter, Unkept};
 use super::options::{JobId, Options, Priority};
-use crate::sync::{Arc, Mutex};
+use crate::lock::Mutex;
+use crate::sync::Arc;
 
 /// What happens to letters when as many are kept as may be.
 ///

@@ -11,7 +11,7 @@ use super::cell::{Header, JobRef};
 use super::seat::{Seat, Sitting};
 use super::stats::{Counters, Stats};
 use crate::clock::Timestamp;
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// In the pool.

@@ -4,23 +4,24 @@
 //! promise's, and whoever ends a job need not know what waits for it. What hangs on the result is one
 //! more block, left in the job as its waker.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use super::cell::Handle;
 use super::error::JobError;
 use super::handle::{self, JobHandle};
+use crate::lock::Unseen;
 use crate::promise::{self, Eventual};
 
 /// What a job's end is to run.
 struct After<T, F> {
-    // A `std` lock: twice in its life, and no foreign code under it.
-    rest: Mutex<Option<(Handle<T>, F)>>,
+    // Taken twice in its life, and no foreign code under it.
+    rest: Unseen<Option<(Handle<T>, F)>>,
 }
 
 impl<T, F: FnOnce(Result<T, JobError>)> After<T, F> {
     fn run(&self) {
-        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let rest = self.rest.lock().take();
         if let Some((mut handle, f)) = rest {
             // Woken, or told so: the job is over.
             let result = handle.take().flatten().unwrap_or(Err(JobError::Taken));
@@ -42,9 +43,9 @@ where
     T: Send + 'static,
     F: FnOnce(Result<T, JobError>) + Send + 'static,
 {
-    let after = Arc::new(After { rest: Mutex::new(None) });
+    let after = Arc::new(After { rest: Unseen::new(None) });
     // Held while the waker goes in, so that an end in between finds what it is to run.
-    let mut rest = after.rest.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rest = after.rest.lock();
     if handle.register(Waker::from(Arc::clone(&after))) {
         *rest = Some((handle, f));
         Ok(())

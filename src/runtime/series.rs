@@ -12,7 +12,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::cell::JobRef;
 use super::ctx::JobCtx;
@@ -25,6 +25,7 @@ use super::schedule::{Missed, Schedule, Tick};
 use super::shared::Shared;
 use super::submit::{Job, Patience, Retried};
 use crate::clock::{Clock, Timestamp};
+use crate::lock::{Unseen, UnseenGuard};
 use crate::retry::RetryPolicy;
 
 /// A series that is being described. From [`Runtime::repeat`](super::Runtime::repeat).
@@ -126,7 +127,7 @@ impl<'r, F> Repeated<'r, F> {
             schedule,
             about,
             closure,
-            state: Mutex::new(Progress::default()),
+            state: Unseen::new(Progress::default()),
         });
         let series = Series(Arc::clone(&tasks) as Arc<dyn Steps>);
         match tick {
@@ -165,13 +166,13 @@ struct Inner<F> {
     schedule: Schedule,
     about: About,
     closure: F,
-    // A `std` lock: once a tick. No foreign code under it.
-    state: Mutex<Progress>,
+    // A lock, once a tick. No foreign code under it.
+    state: Unseen<Progress>,
 }
 
 impl<F> Inner<F> {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> UnseenGuard<'_, Progress> {
+        self.state.lock()
     }
 
     /// A tick's job is over. The next tick, if there is one.
@@ -278,11 +279,11 @@ fn verdict<T>(result: &Result<T, JobError>) -> Option<bool> {
 }
 
 trait Steps: Send + Sync {
-    fn progress(&self) -> MutexGuard<'_, Progress>;
+    fn progress(&self) -> UnseenGuard<'_, Progress>;
 }
 
 impl<F: Send + Sync> Steps for Inner<F> {
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> UnseenGuard<'_, Progress> {
         self.lock()
     }
 }

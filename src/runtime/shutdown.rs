@@ -31,9 +31,10 @@ use super::options::{JobId, JobKey};
 use super::shared::Shared;
 use super::worker;
 use crate::clock::{Clock, Timestamp};
+use crate::lock::Mutex;
+use crate::sync::Wait;
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::park;
-use crate::sync::{Mutex, Wait};
 use crate::timer::crew;
 
 const OPEN: u32 = 0;

@@ -12,7 +12,7 @@ use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::cell::{Body, Header, JobRef, Keep};
 use super::ctx::JobCtx;
@@ -22,6 +22,7 @@ use super::options::{Options, Priority};
 use super::outcome::Outcome;
 use super::shared::Shared;
 use super::state::{State, StateCell};
+use crate::lock::{Unseen, UnseenGuard};
 
 /// A future that is polled in its place.
 struct Task<F>(F);
@@ -128,18 +129,18 @@ const SHARDS: usize = 8;
 /// The tasks that are not over.
 #[derive(Debug)]
 pub(crate) struct Tasks {
-    // `std` locks: for the beginning and the end of a task, not for its polls. No foreign code under
+    // Locks for the beginning and the end of a task, not for its polls. No foreign code under
     // them: a job's last reference is never dropped inside.
-    shards: [Mutex<HashMap<u64, JobRef>>; SHARDS],
+    shards: [Unseen<HashMap<u64, JobRef>>; SHARDS],
 }
 
 impl Tasks {
     pub(crate) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::new(HashMap::new())) }
+        Self { shards: std::array::from_fn(|_| Unseen::new(HashMap::new())) }
     }
 
-    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, JobRef>> {
-        self.shards[id as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, id: u64) -> UnseenGuard<'_, HashMap<u64, JobRef>> {
+        self.shards[id as usize % SHARDS].lock()
     }
 
     fn add(&self, job: JobRef) {
@@ -159,9 +160,7 @@ impl Tasks {
     pub(crate) fn drain(&self) -> Vec<JobRef> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(
-                shard.lock().unwrap_or_else(PoisonError::into_inner).drain().map(|(_, j)| j),
-            );
+            all.extend(shard.lock().drain().map(|(_, j)| j));
         }
         all
     }

@@ -132,7 +132,7 @@ pub(crate) mod thread {
     };
 }
 
-/// A plain lock for slow paths below the room `lock`. A panic inside does not poison it: its users
+/// A plain lock for slow paths below the room `lock`; above it, [`crate::lock::Mutex`]. A panic inside does not poison it: its users
 /// leave what it guards whole between any two of their steps.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);

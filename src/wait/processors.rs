@@ -46,34 +46,53 @@ mod system {
         if known && unsafe { libc::CPU_COUNT(&set) } == 1 {
             return true;
         }
+        // The second version of control groups has one file, the first two. As a container sees them.
         let mut text = [0_u8; 64];
-        // SAFETY: a C string that lives for ever.
-        let file = unsafe {
-            libc::open(c"/sys/fs/cgroup/cpu.max".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
-        };
-        if file < 0 {
-            return false;
+        if let Some(limit) = read(c"/sys/fs/cgroup/cpu.max", &mut text) {
+            return quota_is_one(limit);
         }
-        // SAFETY: the buffer lives in this frame and has the length that is passed.
-        let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
+        let mut period = [0_u8; 64];
+        read(c"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &mut text)
+            .zip(read(c"/sys/fs/cgroup/cpu/cpu.cfs_period_us", &mut period))
+            .is_some_and(|(quota, period)| is_one(number(quota), number(period)))
+    }
+
+    /// A short file, as far as the buffer reaches.
+    #[cfg(target_os = "linux")]
+    fn read<'b>(path: &core::ffi::CStr, into: &'b mut [u8]) -> Option<&'b [u8]> {
+        // SAFETY: a C string that outlives the call.
+        let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if file < 0 {
+            return None;
+        }
+        // SAFETY: the buffer is borrowed for the call and has the length that is passed.
+        let read = unsafe { libc::read(file, into.as_mut_ptr().cast(), into.len()) };
         // SAFETY: the descriptor was opened above and is closed once.
         unsafe { libc::close(file) };
-        usize::try_from(read).is_ok_and(|read| quota_is_one(text.get(..read).unwrap_or(&[])))
+        into.get(..usize::try_from(read).ok()?)
     }
 
     /// `cpu.max` holds "quota period", both in microseconds, or "max period".
     #[cfg(target_os = "linux")]
     fn quota_is_one(text: &[u8]) -> bool {
-        let mut numbers = text.split(u8::is_ascii_whitespace).map(|part| {
-            part.iter().try_fold(0_u64, |sum, digit| {
-                let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-                sum.checked_mul(10)?.checked_add(u64::from(digit))
-            })
-        });
-        match (numbers.next().flatten(), numbers.next().flatten()) {
-            (Some(quota), Some(period)) => quota <= period,
-            _ => false,
-        }
+        let mut parts = text.split(u8::is_ascii_whitespace).map(number);
+        is_one(parts.next().flatten(), parts.next().flatten())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_one(quota: Option<u64>, period: Option<u64>) -> bool {
+        quota.zip(period).is_some_and(|(quota, period)| quota <= period)
+    }
+
+    /// A number, and a line's end after it; `None` for "max", for -1, and for none.
+    #[cfg(target_os = "linux")]
+    fn number(text: &[u8]) -> Option<u64> {
+        let text = text.trim_ascii();
+        (!text.is_empty()).then_some(())?;
+        text.iter().try_fold(0_u64, |sum, digit| {
+            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            sum.checked_mul(10)?.checked_add(u64::from(digit))
+        })
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -83,7 +102,7 @@ mod system {
 
     #[cfg(all(test, target_os = "linux"))]
     mod tests {
-        use super::quota_is_one;
+        use super::{is_one, number, quota_is_one};
 
         #[test]
         fn a_quota_of_one_processor_or_less_is_one() {
@@ -93,6 +112,8 @@ mod system {
             assert!(!quota_is_one(b"max 100000\n"));
             assert!(!quota_is_one(b""));
             assert!(!quota_is_one(b"99999999999999999999999 1"));
+            assert!(is_one(number(b"50000\n"), number(b"100000\n")));
+            assert!(!is_one(number(b"-1\n"), number(b"100000\n")), "no quota");
         }
     }
 }

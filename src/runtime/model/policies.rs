@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use super::{Begun, End, Job};
 use crate::clock::Timestamp;
 use crate::limit::Listener;
+use crate::lock::Mutex;
 use crate::retry::RetryPolicy;
 use crate::runtime::cell::{JobRef, Many};
 use crate::runtime::ctx::JobCtx;
@@ -17,7 +18,6 @@ use crate::runtime::policy::unique::Uniques;
 use crate::runtime::policy::{self, Gate, GateId, Gates, Pass, Stage, Turn, Verdict};
 use crate::runtime::shutdown::Closing;
 use crate::runtime::state::{Cancel, State, StateCell};
-use crate::sync::Mutex;
 
 /// The permits of a gate: the model's own, so that their orderings are.
 pub trait Seats: Send + Sync {

@@ -56,8 +56,8 @@ use super::gate::{Gate, Permits, Verdict};
 use super::{NO_TICKET, gates};
 use crate::clock::Timestamp;
 use crate::limit::Listener;
+use crate::lock::Mutex;
 use crate::runtime::cell::JobRef;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What a line needs of its runtime.

@@ -12,8 +12,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::clock::{Clock, nanos_saturating};
+use crate::lock::Mutex;
 use crate::retry::{RetryBudget, RetryPolicy};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A budget of whatever clock.

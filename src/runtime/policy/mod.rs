@@ -48,7 +48,7 @@ use line::{Grant, Line, Refusal};
 
 use super::cell::{JobRef, contained};
 use crate::limit::Place;
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Which attempt: two that share an epoch are told apart.

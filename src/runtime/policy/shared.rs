@@ -8,12 +8,12 @@ use super::line::{Host, Line};
 use super::{Gate, GateId, Turn, Verdict, gates};
 use crate::clock::{Clock, Timestamp};
 use crate::limit::Listener;
+use crate::lock::Mutex;
 use crate::retry::Stop;
 use crate::runtime::cell::JobRef;
 use crate::runtime::members::Member;
 use crate::runtime::shared::{Notice, Shared};
 use crate::runtime::state::State;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// After so many jobs that ended with a timer left, the driver is woken to let go of them, should it

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 
+use crate::lock::Mutex;
 use crate::runtime::cell::JobRef;
 use crate::runtime::handle;
 use crate::runtime::options::{JobId, JobKey};
-use crate::sync::Mutex;
 
 const SHARDS: usize = 16;
 

@@ -10,7 +10,7 @@ use thiserror::Error as ThisError;
 use super::ActorId;
 use super::reference::ActorRef;
 use super::word::Phase;
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 
 /// Where actors are found by name. Cheap to clone; clones are the same registry. There may be several.
 ///

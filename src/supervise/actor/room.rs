@@ -14,8 +14,8 @@
 use core::task::Waker;
 use std::collections::VecDeque;
 
+use crate::lock::Mutex;
 use crate::runtime::contained;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// See the [file's docs](self).

@@ -3,9 +3,9 @@
 use core::convert::Infallible;
 
 use super::exit::Down;
+use crate::lock::Mutex;
 use crate::promise::{Eventual, Promise, promise, ready};
 use crate::runtime::contained;
-use crate::sync::Mutex;
 
 /// What is done at an actor's end before its watchers hear of it.
 pub(super) type Hook = Box<dyn FnOnce(&Down) + Send>;

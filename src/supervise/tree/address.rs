@@ -4,9 +4,9 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
+use crate::lock::Mutex;
 use crate::promise::{Eventual, failed};
 use crate::supervise::actor::{ActorId, ActorRef, AskError, Reply, TellError, TryTellError};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// A fixed place where a supervised actor is reached, whichever incarnation it is; or several, who take turns.

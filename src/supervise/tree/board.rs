@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::kinds::{ChildKind, Run};
 use super::plan::{Key, Phase, Plan, Status};
 use super::spec::{ChildSpec, Restart, Strategy};
-use crate::sync::Mutex;
+use crate::lock::Mutex;
 
 /// See the [file's docs](self).
 pub(crate) struct Board {
