@@ -7,6 +7,8 @@ use std::sync::Arc;
 use super::error::{ConfigError, DeadLetter};
 use super::events::{Event, Subscribers};
 use super::letters::{Letters, LettersFull};
+#[cfg(feature = "metrics")]
+use super::observe::metrics::Metrics;
 use super::policy::live::{Budget, Live};
 use super::runtime::Runtime;
 use super::shared::Shared;
@@ -34,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) seed: u64,
     pub(crate) capacity: Option<usize>,
     pub(crate) on_letter_lost: Option<LetterHook>,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: Option<Metrics>,
     pub(crate) max_stuck_workers: usize,
     pub(crate) thread_name: String,
     pub(crate) stack_size: usize,
@@ -89,6 +93,8 @@ pub struct Builder {
     on_start: Option<Hook>,
     on_stop: Option<Hook>,
     on_event: Option<Listener>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<Metrics>,
 }
 
 impl Builder {
@@ -113,6 +119,8 @@ impl Builder {
             on_start: None,
             on_stop: None,
             on_event: None,
+            #[cfg(feature = "metrics")]
+            metrics: None,
         }
     }
 
@@ -257,6 +265,15 @@ impl Builder {
         self
     }
 
+    /// Measures how long attempts take and jobs wait, and says how what
+    /// [`Runtime::publish_metrics`] publishes is labelled. Costs each attempt a reading or two of the clock.
+    /// Defaults to none: then counters and gauges are published, and nothing is measured.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
     /// Starts the threads.
     ///
     /// # Errors
@@ -281,6 +298,8 @@ impl Builder {
             seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
             capacity: self.capacity,
             on_letter_lost: self.on_letter_lost,
+            #[cfg(feature = "metrics")]
+            metrics: self.metrics,
             max_stuck_workers: self.max_stuck_workers,
             thread_name: self.thread_name,
             stack_size: self.stack_size.unwrap_or_else(usual_stack),

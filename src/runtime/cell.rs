@@ -50,6 +50,9 @@ pub(crate) struct Header {
     /// Which runtime's: the address of what its threads share.
     pub(super) home: usize,
     waiter: UnsafeCell<Option<Waker>>,
+    /// When it was queued, if that is measured; 0: it is not, or was read.
+    #[cfg(feature = "metrics")]
+    queued: crate::sync::atomic::AtomicU64,
     pub(super) options: Option<Box<Options>>,
     // Taken when an attempt fails, never on the way of a job that succeeds. No foreign code under it.
     past: Unseen<Option<Box<Past>>>,
@@ -377,6 +380,8 @@ impl JobRef {
                 id,
                 home,
                 waiter: UnsafeCell::new(None),
+                #[cfg(feature = "metrics")]
+                queued: crate::sync::atomic::AtomicU64::new(0),
                 options,
                 past: Unseen::new(None),
             },
@@ -475,6 +480,27 @@ impl JobRef {
     pub(crate) unsafe fn drop_closure(&self) {
         // SAFETY: rule 2.
         unsafe { (self.verbs.drop_closure)(self.0) };
+    }
+
+    /// It is about to be queued.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn set_queued(&self, at: crate::clock::Timestamp) {
+        // ORDERING: Relaxed: ordered by the queue; for information.
+        self.queued.store(at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When it was queued, if that is measured and was not read yet.
+    #[cfg(feature = "metrics")]
+    #[inline]
+    pub(crate) fn take_queued(&self) -> Option<crate::clock::Timestamp> {
+        // ORDERING: Relaxed, both: as in `set_queued`.
+        let at = self.queued.load(Ordering::Relaxed);
+        if at == 0 {
+            return None;
+        }
+        // ORDERING: Relaxed: as above.
+        self.queued.store(0, Ordering::Relaxed);
+        Some(crate::clock::Timestamp::from_nanos(at))
     }
 
     /// Looks at, or changes, what the job has been through. No foreign code inside `f`.

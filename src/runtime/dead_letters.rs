@@ -310,6 +310,7 @@ impl<'r> DeadLetters<'r> {
     ) -> JobHandle<B::Value> {
         let shared = self.0;
         let Kept { lien, mut options, priority, epoch } = kept;
+        options.in_span();
         options.handed_in(shared);
         options.origin =
             Some(Origin { letter: letter.id, replays: letter.replays.saturating_add(1) });

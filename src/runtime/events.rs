@@ -135,13 +135,15 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    /// False: nobody reads any more.
-    fn hear(&self, event: &Event) -> bool {
+    /// False: nobody reads any more. `all`: what was lost by all subscriptions.
+    fn hear(&self, event: &Event, all: &AtomicU64) -> bool {
         match self.sender.try_send(event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {
                 // ORDERING: Relaxed: a count.
                 self.lost.fetch_add(1, Ordering::Relaxed);
+                // ORDERING: Relaxed: a count.
+                all.fetch_add(1, Ordering::Relaxed);
                 true
             }
             Err(TrySendError::Disconnected(_)) => false,
@@ -158,6 +160,8 @@ pub(crate) struct Subscribers {
     listener: Option<Listener>,
     // On the way of faults only. `None` after the end.
     list: Unseen<Option<Vec<Subscriber>>>,
+    /// Events that did not fit, by all subscriptions.
+    lost: AtomicU64,
 }
 
 impl Subscribers {
@@ -166,6 +170,7 @@ impl Subscribers {
             any: AtomicBool::new(listener.is_some()),
             listener,
             list: Unseen::new(Some(Vec::new())),
+            lost: AtomicU64::new(0),
         }
     }
 
@@ -183,11 +188,20 @@ impl Subscribers {
         Events { receiver, lost }
     }
 
+    /// How many events did not fit, by all subscriptions so far.
+    pub(crate) fn lost(&self) -> u64 {
+        // ORDERING: Relaxed: a count.
+        self.lost.load(Ordering::Relaxed)
+    }
+
     /// Tells everybody, on this thread. Never blocks, except in the user's own listener.
     #[inline]
     pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
         // ORDERING: Relaxed: see `subscribe`.
-        if self.any.load(Ordering::Relaxed) {
+        let any = self.any.load(Ordering::Relaxed);
+        #[cfg(feature = "tracing")]
+        let any = any || super::observe::spans::heard();
+        if any {
             self.tell_slow(&event());
         }
     }
@@ -197,7 +211,7 @@ impl Subscribers {
         let mut lock = self.list.lock();
         let list = lock.as_mut();
         let left = list.map_or(0, |list| {
-            list.retain(|subscriber| subscriber.hear(event));
+            list.retain(|subscriber| subscriber.hear(event, &self.lost));
             list.len()
         });
         if left == 0 && self.listener.is_none() {
@@ -205,6 +219,8 @@ impl Subscribers {
             self.any.store(false, Ordering::Relaxed);
         }
         drop(lock);
+        #[cfg(feature = "tracing")]
+        super::observe::spans::tell(event);
         if let Some(listener) = &self.listener {
             // Foreign code, no lock held. A listener that panics is not told of its own panic.
             contained(|| listener(event));

@@ -61,6 +61,8 @@ pub struct RuntimeHealth {
     pub closing: bool,
     /// Dead letters that are kept.
     pub dead_letters: usize,
+    /// Events that did not fit into subscriptions so far.
+    pub events_lost: u64,
     /// What was done so far.
     pub stats: Stats,
 }
@@ -312,6 +314,7 @@ impl Shared {
             paused: self.is_paused(),
             closing: self.closing.has_begun(),
             dead_letters: self.letters.len(),
+            events_lost: self.subscribers.lost(),
             stats: self.stats(),
         }
     }

@@ -8,6 +8,8 @@ use crossbeam_deque::{Steal, Stealer};
 use crossbeam_utils::CachePadded;
 
 use super::cell::{Header, JobRef};
+#[cfg(feature = "metrics")]
+use super::observe::meter::Meter;
 use super::seat::{Seat, Sitting};
 use super::stats::{Counters, Stats};
 use crate::clock::Timestamp;
@@ -41,6 +43,8 @@ pub(crate) struct Member {
     /// How often it is held up, and how often it waits, inside each other; OUT: these are not in the
     /// pool's sums.
     held: AtomicU32,
+    #[cfg(feature = "metrics")]
+    pub(crate) meter: Option<Box<Meter>>,
 }
 
 const ONE_HELD: u32 = 1;
@@ -83,7 +87,16 @@ impl Member {
             nested_count: AtomicUsize::new(0),
             counters: CachePadded::new(Counters::new()),
             held: AtomicU32::new(0),
+            #[cfg(feature = "metrics")]
+            meter: None,
         }
+    }
+
+    /// With a set of histograms of its own.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn measured(mut self, shared: Option<&Arc<Meter>>) -> Self {
+        self.meter = shared.map(Meter::for_worker);
+        self
     }
 
     /// One more level is held up. True: the pool's sums are to be told.
@@ -353,6 +366,10 @@ impl Members {
         let mut lock = self.crew.lock();
         // Under the lock, so that sums over both never miss or double a set.
         counters.absorb(&member.counters);
+        #[cfg(feature = "metrics")]
+        if let Some(meter) = &member.meter {
+            meter.hand_over();
+        }
         lock.1 = lock.1.iter().filter(|other| !Arc::ptr_eq(other, member)).cloned().collect();
         lock.0 += 1;
         // ORDERING: Relaxed: see `refresh`.
@@ -467,6 +484,17 @@ impl Members {
 
     pub(crate) fn stuck(&self) -> usize {
         self.all().iter().filter(|member| member.is_stuck()).count()
+    }
+
+    /// Sums all histograms.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn meters(&self, shared: &Meter) -> super::observe::meter::Sums {
+        let lock = self.crew.lock();
+        let mut sums = shared.sums();
+        for meter in lock.1.iter().filter_map(|member| member.meter.as_ref()) {
+            meter.add_to(&mut sums);
+        }
+        sums
     }
 
     /// Sums all counters.

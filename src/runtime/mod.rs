@@ -189,6 +189,7 @@ mod members;
 #[cfg(any(tenure_loom, tenure_shuttle))]
 #[doc(hidden)]
 pub mod model;
+mod observe;
 mod options;
 mod outcome;
 mod policy;
@@ -226,6 +227,8 @@ pub use handle::JobHandle;
 pub use health::{DriverHealth, QueueHealth, Running, RuntimeHealth, WorkerHealth, WorkerStatus};
 pub use leases::JobLeases;
 pub use letters::LettersFull;
+#[cfg(feature = "metrics")]
+pub use observe::metrics::{Metrics, PublishError};
 pub use options::{JobId, JobKey, Priority};
 pub use outcome::{IntoOutcome, Outcome};
 pub use policy::unique::LiveJob;

@@ -154,6 +154,9 @@ pub(crate) struct Options {
     pub(crate) hedge: Option<Hedge>,
     /// Whether a worker has to ask before it starts it, and how: see `Shared::enter`.
     pub(crate) guarded: bool,
+    /// The span that it was handed in from.
+    #[cfg(feature = "tracing")]
+    pub(crate) span: Option<tracing::Span>,
     /// Where the job lives: what a handle tells of a cancellation that somebody waits for.
     pub(crate) home: Weak<Shared>,
 }
@@ -183,8 +186,31 @@ impl Options {
             deadline: None,
             hedge: self.hedge.as_ref().map(|hedge| Hedge::new(hedge.after)),
             guarded: false,
+            #[cfg(feature = "tracing")]
+            span: None,
             home: Weak::new(),
         }
+    }
+
+    /// Takes note of the span that the caller is in. True: it is in one.
+    #[inline]
+    pub(crate) fn in_span(&mut self) -> bool {
+        #[cfg(feature = "tracing")]
+        if let Some(span) = super::observe::spans::parent() {
+            self.span = Some(span);
+            return true;
+        }
+        false
+    }
+
+    /// What a job has of which nothing was said.
+    #[inline]
+    pub(crate) fn of_span(shared: &Shared) -> Option<Box<Self>> {
+        let mut options = Self::default();
+        options.in_span().then(|| {
+            options.handed_in(shared);
+            Box::new(options)
+        })
     }
 
     /// It is handed in now, here.

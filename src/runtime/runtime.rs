@@ -15,6 +15,8 @@ use super::events::Events;
 use super::handle::JobHandle;
 use super::health::RuntimeHealth;
 use super::leases::JobLeases;
+#[cfg(feature = "metrics")]
+use super::observe::metrics::PublishError;
 use super::outcome::IntoOutcome;
 use super::schedule::Schedule;
 use super::series::Repeated;
@@ -273,6 +275,47 @@ impl Runtime {
     #[must_use]
     pub fn health(&self) -> RuntimeHealth {
         self.shared().health()
+    }
+
+    /// Tells the recorder of the crate [`metrics`](https://docs.rs/metrics) what was done so far, what waits
+    /// and how it is. Call it when somebody asks: at each scrape, or from time to time. Between two calls
+    /// nothing is told; the workers count for themselves.
+    ///
+    /// | name | kind, labels |
+    /// |---|---|
+    /// | `tenure_jobs_total` | counter; `outcome`: `succeeded`, `dead`, `cancelled` |
+    /// | `tenure_attempts_total` | counter; `outcome`: `succeeded`, `failed`, `panicked`, `timed_out`, `snoozed`, `fenced` |
+    /// | `tenure_jobs_submitted_total`, `tenure_attempts_started_total`, `tenure_retries_total`, `tenure_replays_total`, `tenure_hedges_total`, `tenure_gated_total` | counters |
+    /// | `tenure_events_lost_total`, `tenure_dead_letters_lost_total`, `tenure_dead_letters_purged_total` | counters |
+    /// | `tenure_workers_replaced_total`, `tenure_parks_total`, `tenure_steals_total` | counters |
+    /// | `tenure_queue_depth` | gauge; `queue`: `high`, `normal`, `low`, `local`, `in_line` |
+    /// | `tenure_workers` | gauge; `state`: `idle`, `running`, `waiting`, `suspect`, `stuck`, `leaving` |
+    /// | `tenure_dead_letters`, `tenure_jobs_held`, `tenure_jobs_capacity` | gauges |
+    /// | `tenure_driver_late_seconds`, `tenure_live`, `tenure_ready` | gauges |
+    /// | `tenure_job_duration_seconds` | histogram; `name`: those that were allowed, and `other` |
+    /// | `tenure_queue_wait_seconds` | histogram |
+    ///
+    /// The histograms are there with [`Builder::metrics`]. They are told as Prometheus has them, in counters
+    /// `…_bucket` with the label `le`, `…_count`, and a gauge `…_sum`: summed up here, they cost the recorder
+    /// the same however many jobs there were, and `histogram_quantile` reads them.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tenure::runtime::{Metrics, Runtime};
+    ///
+    /// let metrics = Metrics::new().job_name("mail");
+    /// let runtime = Runtime::builder().workers(1).metrics(metrics).build()?;
+    /// runtime.job(|_| Ok::<_, String>(())).name("mail").submit()?.get()?;
+    /// runtime.publish_metrics()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PublishError`] if the recorder panics.
+    #[cfg(feature = "metrics")]
+    pub fn publish_metrics(&self) -> Result<(), PublishError> {
+        self.shared().publish()
     }
 
     /// What was done so far.

@@ -119,6 +119,9 @@ pub(crate) struct Shared {
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) letters: Letters,
     pub(crate) monitor: Monitor,
+    /// What all workers' histograms come to in the end, if anything is measured.
+    #[cfg(feature = "metrics")]
+    pub(crate) meter: Option<Arc<super::observe::meter::Meter>>,
     /// The number of the job taken in last.
     ids: Numbers,
     pub(crate) room: CachePadded<Room>,
@@ -135,6 +138,11 @@ impl Shared {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             room: CachePadded::new(Room::new(config.capacity)),
+            #[cfg(feature = "metrics")]
+            meter: config
+                .metrics
+                .as_ref()
+                .map(|metrics| super::observe::meter::Meter::shared(metrics.names())),
             config,
             injectors: std::array::from_fn(|_| CachePadded::new(Injector::new())),
             sleepers: CachePadded::new(Sleepers::new()),
@@ -182,6 +190,8 @@ impl Shared {
 
     /// Queues an entry for a job that is Ready, and wakes a worker if need be.
     pub(crate) fn push(&self, job: JobRef) {
+        #[cfg(feature = "metrics")]
+        self.stamp(&job);
         match job.priority {
             Priority::Normal => {
                 if let Some(job) = worker::push_local(self, job) {
@@ -199,6 +209,8 @@ impl Shared {
 
     /// The same, behind everything that waits.
     pub(crate) fn push_back(&self, job: JobRef) {
+        #[cfg(feature = "metrics")]
+        self.stamp(&job);
         self.injector(job.priority).push(job);
         self.sleepers.notify();
         if self.closing.has_begun() {
@@ -210,6 +222,8 @@ impl Shared {
     pub(crate) fn push_all(&self, jobs: Vec<JobRef>) {
         let count = jobs.len();
         for job in jobs {
+            #[cfg(feature = "metrics")]
+            self.stamp(&job);
             self.injector(job.priority).push(job);
         }
         for _ in 0..count {
@@ -281,6 +295,8 @@ impl Shared {
             (Fired::Marked, _) => return Some(Unfired::Release(job)),
             (Fired::Stale, _) => return Some(Unfired::Stale(job)),
         }
+        #[cfg(feature = "metrics")]
+        self.stamp(&job);
         self.injector(job.priority).push(job);
         self.sleepers.notify();
         None

@@ -85,6 +85,19 @@ counters! {
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
+    #[cfg(feature = "metrics")]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Counts `by`, in the set that only this thread writes.
+    #[cfg(feature = "metrics")]
+    #[inline]
+    pub(crate) fn own_many(&self, by: u64) {
+        // ORDERING: Relaxed, both: a count that is read by itself.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
     /// Counts one, in the set that only this thread writes.
     #[inline]
     pub(crate) fn own(&self) {

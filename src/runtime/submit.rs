@@ -297,6 +297,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         if !room {
             return Err(shared.refusal(closure));
         }
+        let special = options.in_span() || special;
         let options = special.then(|| {
             options.handed_in(shared);
             Box::new(options)
@@ -532,7 +533,7 @@ where
             shared.address(),
             shared.next_id(),
             Priority::Normal,
-            None,
+            Options::of_span(shared),
         );
         entries.push(job);
         taken.push(JobHandle::new(handle));

@@ -198,7 +198,8 @@ fn hand_in<B: Body>(
     if !shared.room.take() {
         return Err(SubmitError::Full(body));
     }
-    let options = Options { home: shared.weak(), name, ..Options::default() };
+    let mut options = Options { home: shared.weak(), name, ..Options::default() };
+    options.in_span();
     let (job, handle) = JobRef::new(
         body,
         StateCell::new(State::Ready),

@@ -14,6 +14,7 @@ use super::error::{AttemptError, AttemptRecord};
 use super::events::Event;
 use super::keys::{Held, NoLease};
 use super::members::{Crew, Member};
+use super::observe::Watched;
 use super::options::{JobKey, Priority};
 use super::policy::live::Known;
 use super::policy::shared::Entrance;
@@ -67,6 +68,8 @@ pub(crate) struct Local {
     random: Cell<u64>,
     /// The retry budget, as it was when we last asked.
     budget: RefCell<Known>,
+    #[cfg(feature = "metrics")]
+    pub(crate) last_end: super::observe::meter::LastEnd,
 }
 
 /// An attempt that came to nothing.
@@ -107,7 +110,10 @@ fn release(held: Option<Held>) {
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<usize> {
     let deque = Deque::new_fifo();
     let index = shared.members.next_index();
-    let member = Arc::new(Member::new(index, deque.stealer()));
+    let member = Member::new(index, deque.stealer());
+    #[cfg(feature = "metrics")]
+    let member = member.measured(shared.meter.as_ref());
+    let member = Arc::new(member);
     let builder = thread::Builder::new()
         .name(format!("{}-{index}", shared.config.thread_name))
         .stack_size(shared.config.stack_size);
@@ -125,6 +131,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<usize> {
             shared.config.seed ^ (index as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93),
         ),
         budget: RefCell::new(Known::default()),
+        #[cfg(feature = "metrics")]
+        last_end: super::observe::meter::LastEnd::default(),
     };
     shared.members.join(&member);
     match builder.spawn(move || local.main()) {
@@ -359,6 +367,18 @@ impl Local {
         self.shared.has_injected() || crew.iter().any(|other| other.has_work())
     }
 
+    /// Counts its turns: two in a row are next to each other.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn turn_number(&self) -> u32 {
+        self.tick.get()
+    }
+
+    /// Whether the attempt that runs is not on top of another one.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.depth.get() <= 1
+    }
+
     // --- running --------------------------------------------------------------------------------
 
     /// Runs one attempt of a job, if it is Ready.
@@ -565,8 +585,10 @@ impl Local {
         if let Some(key) = key {
             self.keys.borrow_mut().push(key.clone());
         }
+        let watched = Watched::begin(self, job, turn.epoch, attempt);
         // SAFETY: `start` gave us this epoch, and we have not left.
         let ran = unsafe { job.attempt(&ctx) };
+        watched.end(&ran);
         if key.is_some() {
             self.keys.borrow_mut().pop();
         }
