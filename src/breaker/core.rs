@@ -12,73 +12,73 @@ use crossbeam_utils::CachePadded;
 use super::config::{Settings, Window};
 use super::error::Open;
 use super::event::{BreakerEvent, Cause, Sink};
-use super::permit::Verdict;
-use super::snapshot::{Snapshot, Totals};
 use super::stripes::Stripes;
-use super::window::{Bad, Buckets, Calls, Trip};
-use super::word::{Passed, Probe, State, Word, WordCell};
+use super::window::{Bad, Buckets, Calls};
+use super::word::{Probe, State, Word, WordCell};
 use crate::clock::{AnyClock, Clock, Timestamp, nanos_saturating};
 use crate::limit::{Lock, Watchers, contained};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// In place of a bucket's size: the window is by count.
-const BY_COUNT: u32 = u32::MAX;
+pub(super) const BY_COUNT: u32 = u32::MAX;
 /// In place of a moment or a duration: there is none.
-const NONE: u64 = u64::MAX;
+pub(super) const NONE: u64 = u64::MAX;
 
 /// What each call looks at. Written when the state or a setting changes.
-struct Hot {
-    word: WordCell,
-    /// Until when it is open, or waits for probes. A copy of the book's.
-    until: AtomicU64,
+pub(super) struct Hot {
+    pub(super) word: WordCell,
+    /// Until when it is open, and until when it waits for probes: apart, so that who still sees it open
+    /// is not told the time of probes. Copies of the book's.
+    pub(super) open_until: AtomicU64,
+    pub(super) probes_until: AtomicU64,
     /// Copies of settings.
-    slow_after: AtomicU64,
-    probes: AtomicU32,
-    shift: AtomicU32,
+    pub(super) slow_after: AtomicU64,
+    pub(super) probes: AtomicU32,
+    pub(super) shift: AtomicU32,
 }
 
 /// What goes with the state. Whoever holds its lock alone changes the state.
-struct Book {
-    settings: Settings,
-    calls: Calls,
-    until: u64,
-    opened_at: u64,
+pub(super) struct Book {
+    pub(super) settings: Settings,
+    pub(super) calls: Calls,
+    pub(super) until: u64,
+    pub(super) opened_at: u64,
     /// Openings since it was closed last.
-    openings: u32,
+    pub(super) openings: u32,
     /// How long the last one was to be.
-    open_for: Duration,
-    rng: fastrand::Rng,
-    failed: u64,
-    slow: u64,
-    late: u64,
+    pub(super) open_for: Duration,
+    pub(super) rng: fastrand::Rng,
+    pub(super) failed: u64,
+    pub(super) slow: u64,
+    pub(super) late: u64,
 }
 
 /// See the [file's docs](self).
 pub(super) struct Core {
-    hot: CachePadded<Hot>,
-    stripes: Stripes,
-    book: CachePadded<Lock<Book>>,
-    watchers: Watchers,
-    sink: Option<Sink>,
-    clock: AnyClock,
+    pub(super) hot: CachePadded<Hot>,
+    pub(super) stripes: Stripes,
+    pub(super) book: CachePadded<Lock<Book>>,
+    pub(super) watchers: Watchers,
+    pub(super) sink: Option<Sink>,
+    pub(super) clock: AnyClock,
     /// How far the coarse clock lags.
-    lag: u64,
-    name: Option<Arc<str>>,
-    passed: AtomicU64,
-    panics: AtomicU64,
+    pub(super) lag: u64,
+    pub(super) name: Option<Arc<str>>,
+    pub(super) passed: AtomicU64,
+    pub(super) panics: AtomicU64,
 }
 
 /// That a call was let through, and as what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
-    generation: u32,
-    kind: Kind,
+    pub(super) generation: u32,
+    pub(super) kind: Kind,
     /// When it began, if calls are timed.
-    began: u64,
+    pub(super) began: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Counted in the window.
     Counted,
     /// One of the probes.
@@ -105,7 +105,7 @@ enum Left {
     Over(u64),
 }
 
-fn shift_of(window: Window) -> u32 {
+pub(super) fn shift_of(window: Window) -> u32 {
     match window {
         Window::Count(_) => BY_COUNT,
         Window::Time(time) => Buckets::of(time).shift,
@@ -124,7 +124,8 @@ impl Core {
         Self {
             hot: CachePadded::new(Hot {
                 word: WordCell::new(State::Closed),
-                until: AtomicU64::new(NONE),
+                open_until: AtomicU64::new(NONE),
+                probes_until: AtomicU64::new(NONE),
                 slow_after: AtomicU64::new(settings.slow_after.map_or(NONE, nanos_saturating)),
                 probes: AtomicU32::new(settings.probes),
                 shift: AtomicU32::new(shift_of(settings.window)),
@@ -168,12 +169,10 @@ impl Core {
         self.book.lock().settings
     }
 
-    fn probes(&self) -> u32 {
+    pub(super) fn probes(&self) -> u32 {
         // ORDERING: Relaxed: acquired with the word, or newer.
         self.hot.probes.load(Ordering::Relaxed)
     }
-
-    // ---- letting through ----
 
     #[inline]
     pub(super) fn admit(&self) -> Result<Ticket, Open> {
@@ -185,7 +184,7 @@ impl Core {
     }
 
     #[inline]
-    fn ticket(&self, generation: u32, kind: Kind) -> Ticket {
+    pub(super) fn ticket(&self, generation: u32, kind: Kind) -> Ticket {
         // ORDERING: Relaxed: acquired with the word, or newer.
         let slow_after = self.hot.slow_after.load(Ordering::Relaxed);
         let began = if slow_after == NONE { NONE } else { self.reading(slow_after) };
@@ -193,7 +192,7 @@ impl Core {
     }
 
     /// Now, as precisely as `slow_after` asks for.
-    fn reading(&self, slow_after: u64) -> u64 {
+    pub(super) fn reading(&self, slow_after: u64) -> u64 {
         let is_coarse_enough = slow_after / 50 >= self.lag;
         let now = if is_coarse_enough { self.clock.coarse() } else { self.clock.now() };
         now.as_nanos()
@@ -209,7 +208,7 @@ impl Core {
                     return Ok(Ticket { generation, kind: Kind::Free, began: NONE });
                 }
                 State::ForcedOpen => return Err(self.refusal(State::ForcedOpen, None)),
-                State::Open => match self.time_left() {
+                State::Open => match self.time_left(&self.hot.open_until) {
                     Left::Some(left) => return Err(self.refusal(State::Open, left)),
                     Left::Over(now) => match self.begin_probing(word, now) {
                         Ok(ticket) => return Ok(ticket),
@@ -219,7 +218,7 @@ impl Core {
                 State::HalfOpen => match self.hot.word.take_probe(word, self.probes()) {
                     Probe::Taken(generation) => return Ok(self.ticket(generation, Kind::Probe)),
                     Probe::Moved(word) => word,
-                    Probe::Full(word) => match self.time_left() {
+                    Probe::Full(word) => match self.time_left(&self.hot.probes_until) {
                         Left::Some(left) => return Err(self.refusal(State::HalfOpen, left)),
                         Left::Over(now) => self.give_probes_up(word, now),
                     },
@@ -234,10 +233,10 @@ impl Core {
     }
 
     /// By the coarse clock, unless it is nearly time.
-    fn time_left(&self) -> Left {
-        // ORDERING: Relaxed: acquired with the word, or newer. A newer one is of a later state: then the
-        // answer is late by a moment, or asks the book, which knows.
-        let until = self.hot.until.load(Ordering::Relaxed);
+    fn time_left(&self, until: &AtomicU64) -> Left {
+        // ORDERING: Relaxed: acquired with the word, or newer. A newer one is of a later state of the same
+        // kind: then the answer is early by a moment.
+        let until = until.load(Ordering::Relaxed);
         if until == NONE {
             return Left::Some(None);
         }
@@ -260,7 +259,9 @@ impl Core {
                 return Err(self.hot.word.load());
             }
             let timeout = nanos_saturating(book.settings.probe_timeout);
-            self.set_until(&mut book, now.saturating_add(timeout));
+            book.until = now.saturating_add(timeout);
+            // ORDERING: Relaxed: published by the change of the word that follows.
+            self.hot.probes_until.store(book.until, Ordering::Relaxed);
             let to = seen.next(State::HalfOpen).with_probe();
             self.hot.word.change(|word| (word == seen).then_some(to))
         };
@@ -281,15 +282,8 @@ impl Core {
         self.hot.word.load()
     }
 
-    fn set_until(&self, book: &mut Book, until: u64) {
-        book.until = until;
-        // ORDERING: Relaxed: published by the change of the word that follows, or, where none does,
-        // a setting that is seen a moment later.
-        self.hot.until.store(until, Ordering::Relaxed);
-    }
-
     /// Opens it, if it is in the state and generation of `seen`.
-    fn open(&self, book: &mut Book, now: u64, seen: Word) -> Option<(Word, Word)> {
+    pub(super) fn open(&self, book: &mut Book, now: u64, seen: Word) -> Option<(Word, Word)> {
         let is_same =
             |word: Word| word.generation() == seen.generation() && word.state() == seen.state();
         if !is_same(self.hot.word.peek()) {
@@ -302,15 +296,17 @@ impl Core {
     }
 
     /// How long this opening is.
-    fn time_opening(&self, book: &mut Book) {
+    pub(super) fn time_opening(&self, book: &mut Book) {
         let time = book.settings.open.delay(book.openings, book.open_for, &mut book.rng);
         book.open_for = time;
-        let until = Timestamp::from_nanos(book.opened_at).saturating_add(time);
-        self.set_until(book, until.as_nanos());
+        book.until = Timestamp::from_nanos(book.opened_at).saturating_add(time).as_nanos();
+        // ORDERING: Relaxed: published by the change of the word that follows; where none does (new
+        // settings for an opening under way), it is seen a moment later.
+        self.hot.open_until.store(book.until, Ordering::Relaxed);
     }
 
     /// A fresh window, and no openings to count on from.
-    fn start_afresh(&self, book: &mut Book) {
+    pub(super) fn start_afresh(&self, book: &mut Book) {
         book.calls = Calls::new(book.settings.window, &self.stripes);
         book.openings = 0;
         book.open_for = Duration::ZERO;
@@ -318,7 +314,7 @@ impl Core {
 
     /// Tells everybody of a change. Foreign code, with nothing locked.
     #[cold]
-    fn tell(&self, from: Word, to: Word, cause: Cause, at: u64) {
+    pub(super) fn tell(&self, from: Word, to: Word, cause: Cause, at: u64) {
         if let Some(sink) = &self.sink {
             let event = BreakerEvent {
                 from: from.state(),
@@ -337,260 +333,10 @@ impl Core {
             State::Open | State::ForcedOpen => {}
         }
     }
-
-    // ---- what came of it ----
-
-    #[inline]
-    pub(super) fn settle(&self, ticket: Ticket, verdict: Verdict) {
-        let failed = match verdict {
-            Verdict::Ignore => return self.let_go(ticket),
-            Verdict::Success => false,
-            Verdict::Failure => true,
-        };
-        let slow = ticket.began != NONE && self.is_slow(ticket);
-        match ticket.kind {
-            Kind::Counted if failed || slow => self.count_bad(ticket, Bad { failed, slow }),
-            Kind::Counted => self.count_good(ticket),
-            Kind::Probe if failed || slow => self.fail_probe(ticket, Bad { failed, slow }),
-            Kind::Probe => self.pass_probe(ticket),
-            Kind::Free => {}
-        }
-    }
-
-    /// Whether the state is the one that gave the ticket.
-    pub(super) fn is_current(&self, ticket: Ticket) -> bool {
-        self.hot.word.peek().generation() == ticket.generation
-    }
-
-    /// The ticket's call begins now.
-    pub(super) fn restart(&self, ticket: &mut Ticket) {
-        if ticket.began != NONE {
-            *ticket = self.ticket(ticket.generation, ticket.kind);
-        }
-    }
-
-    /// Nothing came of it.
-    pub(super) fn let_go(&self, ticket: Ticket) {
-        if ticket.is_probe() && self.hot.word.return_probe(ticket.generation) {
-            self.watchers.tell();
-        }
-    }
-
-    fn is_slow(&self, ticket: Ticket) -> bool {
-        // ORDERING: Relaxed: a call that races a change is judged by either.
-        let slow_after = self.hot.slow_after.load(Ordering::Relaxed);
-        slow_after != NONE && self.reading(slow_after).saturating_sub(ticket.began) >= slow_after
-    }
-
-    #[inline]
-    fn count_good(&self, ticket: Ticket) {
-        let word = self.hot.word.peek();
-        // Whoever is overtaken between this look and the count counts in the next window: one too many
-        // successes for each thread that is.
-        if !word.is_closed() || word.generation() != ticket.generation {
-            return;
-        }
-        // ORDERING: Relaxed: a call that races a change counts in the old way, which the new one bears.
-        let shift = self.hot.shift.load(Ordering::Relaxed);
-        if shift == BY_COUNT {
-            self.stripes.succeed();
-        } else {
-            self.stripes.succeed_at(self.clock.coarse().as_nanos() >> shift);
-        }
-    }
-
-    #[cold]
-    fn count_bad(&self, ticket: Ticket, bad: Bad) {
-        // Clocks are foreign: before the lock.
-        let coarse = self.coarse_for_window();
-        let seen = Word::new(State::Closed, ticket.generation);
-        let trip = {
-            let mut book = self.book.lock();
-            if self.hot.word.peek() != seen {
-                book.late += 1;
-                return;
-            }
-            book.note(bad);
-            let tally = book.calls.add(bad, coarse, &self.stripes);
-            tally.trips(&book.settings)
-        };
-        let Some(trip) = trip else { return };
-        let now = self.clock.now().as_nanos();
-        let change = self.open(&mut self.book.lock(), now, seen);
-        if let Some((from, to)) = change {
-            let cause = match trip {
-                Trip::Failures => Cause::FailureRate,
-                Trip::SlowCalls => Cause::SlowRate,
-            };
-            self.tell(from, to, cause, now);
-        }
-    }
-
-    /// For the window's buckets, if it has any.
-    fn coarse_for_window(&self) -> u64 {
-        // ORDERING: Relaxed: as in `count_good`.
-        match self.hot.shift.load(Ordering::Relaxed) {
-            BY_COUNT => 0,
-            _ => self.clock.coarse().as_nanos(),
-        }
-    }
-
-    #[cold]
-    fn fail_probe(&self, ticket: Ticket, bad: Bad) {
-        let now = self.clock.now().as_nanos();
-        let seen = Word::new(State::HalfOpen, ticket.generation);
-        let change = {
-            let mut book = self.book.lock();
-            let change = self.open(&mut book, now, seen);
-            match change {
-                Some(_) => book.note(bad),
-                None => book.late += 1,
-            }
-            change
-        };
-        if let Some((from, to)) = change {
-            self.tell(from, to, Cause::ProbeFailed, now);
-        }
-    }
-
-    #[cold]
-    fn pass_probe(&self, ticket: Ticket) {
-        let passed = self.hot.word.pass_probe(ticket.generation, self.probes());
-        if passed == Passed::Late {
-            self.book.lock().late += 1;
-            return;
-        }
-        // ORDERING: Relaxed: a count.
-        self.passed.fetch_add(1, Ordering::Relaxed);
-        if passed == Passed::Last {
-            let now = self.clock.now().as_nanos();
-            let seen = Word::new(State::HalfOpen, ticket.generation);
-            let change = self.close(&mut self.book.lock(), seen);
-            if let Some((from, to)) = change {
-                self.tell(from, to, Cause::ProbesPassed, now);
-            }
-        }
-    }
-
-    /// One more probe of the generation of `seen` went well, and it may be the last.
-    fn close(&self, book: &mut Book, seen: Word) -> Option<(Word, Word)> {
-        let word = self.hot.word.peek();
-        if word.state() != State::HalfOpen || word.generation() != seen.generation() {
-            return None;
-        }
-        let most = book.settings.probes;
-        let is_last = |word: Word| word.ok() + 1 >= most;
-        if is_last(word) {
-            // Before it is seen to be closed; nobody counts until then.
-            self.start_afresh(book);
-        }
-        let (from, to) = self.hot.word.change(|word| {
-            let is_same = word.state() == State::HalfOpen && word.generation() == seen.generation();
-            is_same.then(|| if is_last(word) { word.next(State::Closed) } else { word.passed() })
-        })?;
-        (to.state() == State::Closed).then_some((from, to))
-    }
-
-    // ---- what somebody asks for ----
-
-    pub(super) fn ask_for(&self, state: State) {
-        let now = self.clock.now().as_nanos();
-        let change = {
-            let mut book = self.book.lock();
-            match state {
-                State::Closed => self.start_afresh(&mut book),
-                state if self.hot.word.peek().state() == state => return,
-                _ => {}
-            }
-            self.hot.word.change(|word| Some(word.next(state)))
-        };
-        if let Some((from, to)) = change {
-            self.tell(from, to, Cause::Asked, now);
-        }
-    }
-
-    pub(super) fn reconfigure(&self, settings: Settings) {
-        let now = self.clock.now().as_nanos();
-        let change = {
-            let mut book = self.book.lock();
-            let old = core::mem::replace(&mut book.settings, settings);
-            // ORDERING: Relaxed, all: a call that races sees either of each.
-            self.hot.probes.store(settings.probes, Ordering::Relaxed);
-            let slow_after = settings.slow_after.map_or(NONE, nanos_saturating);
-            // ORDERING: Relaxed: as above.
-            self.hot.slow_after.store(slow_after, Ordering::Relaxed);
-            // ORDERING: Relaxed: as above.
-            self.hot.shift.store(shift_of(settings.window), Ordering::Relaxed);
-            if old.window != settings.window {
-                book.calls = Calls::new(settings.window, &self.stripes);
-            }
-            let word = self.hot.word.peek();
-            match word.state() {
-                State::Open if old.open != settings.open => {
-                    self.time_opening(&mut book);
-                    None
-                }
-                State::HalfOpen if word.ok() >= settings.probes => {
-                    self.start_afresh(&mut book);
-                    let next = |word: Word| Some(word.next(State::Closed));
-                    self.hot.word.change(next)
-                }
-                State::Closed
-                | State::Open
-                | State::HalfOpen
-                | State::ForcedOpen
-                | State::Disabled => None,
-            }
-        };
-        match change {
-            Some((from, to)) => self.tell(from, to, Cause::ProbesPassed, now),
-            // More probes, or an opening that ends sooner.
-            None => self.watchers.tell(),
-        }
-    }
-
-    pub(super) fn snapshot(&self) -> Snapshot {
-        let now = self.coarse_for_window();
-        let book = self.book.lock();
-        let word = self.hot.word.peek();
-        let tally = match word.state() {
-            State::Closed => book.calls.tally(now, &self.stripes),
-            State::Open | State::HalfOpen | State::ForcedOpen | State::Disabled => {
-                super::window::Tally::default()
-            }
-        };
-        let until = match word.state() {
-            State::Open | State::HalfOpen => Some(book.until).filter(|until| *until != NONE),
-            State::Closed | State::ForcedOpen | State::Disabled => None,
-        };
-        let is_probing = word.state() == State::HalfOpen;
-        Snapshot {
-            name: self.name.clone(),
-            state: word.state(),
-            generation: word.generation(),
-            calls: tally.calls,
-            failed: tally.failed,
-            slow: tally.slow,
-            probes_in_flight: if is_probing { word.in_flight() } else { 0 },
-            probes_passed: if is_probing { word.ok() } else { 0 },
-            until: until.map(Timestamp::from_nanos),
-            totals: Totals {
-                // ORDERING: Relaxed, both: counts.
-                succeeded: self.stripes.ok()
-                    + self.stripes.in_buckets()
-                    + self.passed.load(Ordering::Relaxed),
-                failed: book.failed,
-                slow: book.slow,
-                late: book.late,
-                rejected: self.stripes.rejected(),
-                listener_panics: self.panics.load(Ordering::Relaxed),
-            },
-        }
-    }
 }
 
 impl Book {
-    fn note(&mut self, bad: Bad) {
+    pub(super) fn note(&mut self, bad: Bad) {
         self.failed += u64::from(bad.failed);
         self.slow += u64::from(bad.slow);
     }

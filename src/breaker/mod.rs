@@ -7,7 +7,9 @@
 //! | file       | what it is                                                          |
 //! |------------|---------------------------------------------------------------------|
 //! | `word`     | the state word and its transitions                                  |
-//! | `core`     | what goes with each transition                                      |
+//! | `core`     | who is let through, and what goes with each transition              |
+//! | `settle`   | what came of a call                                                 |
+//! | `asked`    | another state, other settings, a snapshot                           |
 //! | `window`   | which calls count, under the book's lock                            |
 //! | `stripes`  | what is counted for each call, by stripes of threads                |
 //! | `handle`, `permit`, `config`, `event`, `snapshot`, `error` | what users name     |
@@ -74,12 +76,14 @@
 //! | a call, by its panic | a failure | a failure: opens | nothing |
 //! | a probe that hangs for ever | – | after `probe_timeout` it opens again | – |
 
+mod asked;
 mod config;
 mod core;
 mod error;
 mod event;
 mod handle;
 mod permit;
+mod settle;
 mod snapshot;
 mod stripes;
 mod window;

@@ -69,7 +69,7 @@ impl Buckets {
 #[derive(Debug)]
 pub(super) enum Calls {
     Count(Counted),
-    Time(Timed),
+    Time(Box<Timed>),
 }
 
 impl Calls {
@@ -86,7 +86,7 @@ impl Calls {
             }),
             Window::Time(time) => {
                 stripes.empty();
-                Self::Time(Timed { buckets: Buckets::of(time), ring: Default::default() })
+                Self::Time(Box::new(Timed { buckets: Buckets::of(time), ring: Default::default() }))
             }
         }
     }

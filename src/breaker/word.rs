@@ -56,7 +56,7 @@ pub(super) struct Word(u64);
 impl Word {
     pub(super) const fn new(state: State, generation: u32) -> Self {
         let generation = generation as u64 & GENERATION;
-        Self((state as u64) << STATE_SHIFT | generation * ONE_GENERATION)
+        Self(((state as u64) << STATE_SHIFT) | (generation * ONE_GENERATION))
     }
 
     pub(super) fn state(self) -> State {
@@ -73,12 +73,12 @@ impl Word {
     /// many is taken for a current one.
     #[inline]
     pub(super) const fn generation(self) -> u32 {
-        (self.0 / ONE_GENERATION & GENERATION) as u32
+        ((self.0 / ONE_GENERATION) & GENERATION) as u32
     }
 
     /// Probes that are under way.
     pub(super) const fn in_flight(self) -> u32 {
-        (self.0 / ONE_IN_FLIGHT & SMALL) as u32
+        ((self.0 / ONE_IN_FLIGHT) & SMALL) as u32
     }
 
     /// Probes that went well.

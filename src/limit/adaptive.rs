@@ -73,7 +73,7 @@ impl Core {
         (least, most.max(least))
     }
 
-    fn into_bounds(&self, limit: u32) -> u32 {
+    fn bounded(&self, limit: u32) -> u32 {
         let (least, most) = self.bounds();
         limit.clamp(least, most)
     }
@@ -84,9 +84,9 @@ impl Core {
     /// this one, and takes it in; or it came before, and is acquired by this one: then the second look
     /// sees the new bounds.
     fn change(&self, f: impl Fn(u32) -> u32) {
-        self.limit.change_limit(|limit| self.into_bounds(f(limit)));
-        if self.into_bounds(self.limit.limit()) != self.limit.limit() {
-            self.limit.change_limit(|limit| self.into_bounds(limit));
+        self.limit.change_limit(|limit| self.bounded(f(limit)));
+        if self.bounded(self.limit.limit()) != self.limit.limit() {
+            self.limit.change_limit(|limit| self.bounded(limit));
         }
     }
 

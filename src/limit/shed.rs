@@ -179,7 +179,7 @@ impl Core {
             Importance::Low => self.level(),
         };
         // ORDERING: Relaxed: a count; every 2ⁿ-th is let in.
-        halvings == 0 || self.arrivals.fetch_add(1, Ordering::Relaxed) % (1 << halvings) == 0
+        halvings == 0 || self.arrivals.fetch_add(1, Ordering::Relaxed).is_multiple_of(1 << halvings)
     }
 
     fn leave(&self) {

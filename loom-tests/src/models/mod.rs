@@ -2,12 +2,14 @@
 
 use crate::harness::Model;
 
+pub mod breaker;
 pub mod clock;
 pub mod health;
 pub mod lease;
 pub mod lease_faults;
 pub mod lease_values;
 pub mod lease_wait;
+pub mod limit;
 pub mod lock;
 pub mod lock_condvar;
 pub mod lock_rwlock;
@@ -30,12 +32,14 @@ pub mod wait;
 #[must_use]
 pub fn all() -> Vec<Model> {
     [
+        breaker::MODELS,
         clock::MODELS,
         health::MODELS,
         lease::MODELS,
         lease_values::MODELS,
         lease_faults::MODELS,
         lease_wait::MODELS,
+        limit::MODELS,
         lock::MODELS,
         promise::MODELS,
         promise_cancel::MODELS,
