@@ -50,6 +50,17 @@
 //! the number counts.
 //!
 //! Of a shedder (`shed`): interval 24 | level 8 | shortest wait 32.
+//!
+//! # Measured
+//!
+//! On 2 cores of an AMD EPYC guest, `cargo bench --bench breaker -- limits`, medians in ns on 1 / 2 threads. The
+//! permits here own their limit, those of the semaphore borrow it:
+//!
+//! | | this crate | tokio |
+//! |---|---|---|
+//! | a permit taken and returned | 9.7 / 71.5 | `Semaphore::try_acquire` 10.8 / 29.7 |
+//! | a rate's permit, let through | 40.5 / 81.1 | |
+//! | a rate's permit, refused | 18.8 / 19.3 | |
 
 mod adaptive;
 mod concurrency;
