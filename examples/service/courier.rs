@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure::breaker::CircuitBreaker;
 use tenure::runtime::{JobCtx, Outcome};
 use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{HeaderMap, StatusCode};
@@ -28,9 +27,6 @@ pub(crate) const ID: &str = "idempotency-key";
 
 /// How much of an answer is read: enough to use the connection again.
 const ANSWER: u64 = 16 * 1024;
-
-/// When to look again whether a host is left alone, at the latest.
-const SNOOZE: Duration = Duration::from_millis(100);
 
 /// Makes attempts.
 #[derive(Debug)]
@@ -60,17 +56,8 @@ impl Courier {
         Self { client, longest_wait: options.max_backoff, took: Histogram::new() }
     }
 
-    /// Makes one, unless the host is left alone for now. That uses no attempt.
-    pub(crate) fn attempt(
-        &self,
-        ctx: &JobCtx,
-        delivery: &Arc<Delivery>,
-        breaker: &CircuitBreaker,
-    ) -> Outcome<()> {
-        let permit = match breaker.try_acquire() {
-            Ok(permit) => permit,
-            Err(open) => return Outcome::Snooze(open.retry_after.unwrap_or(SNOOZE).min(SNOOZE)),
-        };
+    /// Makes one.
+    pub(crate) fn attempt(&self, ctx: &JobCtx, delivery: &Arc<Delivery>) -> Outcome<()> {
         let began = Instant::now();
         delivery.begin(ctx.attempt(), ctx.token());
         let sent = self
@@ -90,11 +77,6 @@ impl Courier {
             }
             Err(failure) => (failure.to_string(), Outcome::retry(failure)),
         };
-        match &outcome {
-            Outcome::Retry(_) | Outcome::RetryAfter(..) => permit.failure(),
-            // It answers, whatever it says.
-            _ => permit.success(),
-        }
         self.took.observe(began.elapsed());
         // Says whether anybody will hear of this outcome; the runtime looks for itself.
         delivery.end_attempt(ctx.token(), answer, !ctx.is_current());

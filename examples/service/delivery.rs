@@ -157,7 +157,8 @@ impl Delivery {
         let mut log = self.log();
         // Not there: so many came after it that it was forgotten.
         if let Some(attempt) = log.attempts.iter_mut().rev().find(|a| a.token == token) {
-            attempt.took_ms = Some(now_ms - attempt.started_ms);
+            let took_us = ((now_ms - attempt.started_ms) * 1e3).round();
+            attempt.took_ms = Some(took_us / 1e3);
             attempt.answer = Some(answer);
             attempt.late = late;
         }

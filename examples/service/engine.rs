@@ -146,9 +146,10 @@ impl Engine {
         let courier = Arc::clone(&self.courier);
         let carried = Arc::clone(delivery);
         self.runtime
-            .job(move |ctx| courier.attempt(ctx, &carried, &breaker))
+            .job(move |ctx| courier.attempt(ctx, &carried))
             .name(delivery.id.as_str())
             .key(delivery.subscriber.as_str())
+            .breaker(&breaker)
             .submit()
             .map_err(|refused| match refused {
                 SubmitError::Full(_) => Refused::Full,
