@@ -391,8 +391,10 @@ impl Plan {
             }
             if index != at && child.traits.restart == Restart::Temporary {
                 // Never started again; one that is taken down goes out of the list.
-                child.wanted = false;
-                child.doomed = true;
+                if child.status != Status::Down {
+                    child.wanted = false;
+                    child.doomed = true;
+                }
                 continue;
             }
             child.wanted = !child.doomed;
