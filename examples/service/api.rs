@@ -8,6 +8,7 @@
 //! | `POST /dead-letters/{id}/replay` | 202: tried anew |
 //! | `DELETE /dead-letters/{id}`, `DELETE /dead-letters` | thrown away |
 //! | `GET /health` | 200, or 503 |
+//! | `GET /tree` | the supervision tree, as text |
 //! | `GET /metrics` | Prometheus' text |
 
 use std::sync::Arc;
@@ -28,13 +29,14 @@ use crate::answer::error;
 use crate::delivery::Request;
 use crate::engine::{Accepted, Engine, Refused};
 use crate::exposition;
+use crate::tree::Seen;
 
 /// How large a request may be.
 const LARGEST: usize = 256 * 1024;
 
 type Shared = State<Arc<Engine>>;
 
-pub(crate) fn router(engine: Arc<Engine>) -> Router {
+pub(crate) fn router(engine: Arc<Engine>, tree: Seen) -> Router {
     Router::new()
         .route("/deliveries", post(accept))
         .route("/deliveries/{id}", get(look))
@@ -42,6 +44,7 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/dead-letters/{id}", delete(purge))
         .route("/dead-letters/{id}/replay", post(replay))
         .route("/health", get(health))
+        .route("/tree", get(move || async move { show_tree(&tree) }))
         .route("/metrics", get(metrics))
         .fallback(|| async { error(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
@@ -155,6 +158,13 @@ async fn health(State(engine): Shared) -> Response {
         "hosts_left_alone": engine.hosts().not_closed(),
     });
     (code, Json(body)).into_response()
+}
+
+fn show_tree(tree: &Seen) -> Response {
+    match tree.get() {
+        Some(top) => format!("{}\n", top.snapshot()).into_response(),
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "not everything has started"),
+    }
 }
 
 async fn metrics(State(engine): Shared) -> Response {

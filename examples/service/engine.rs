@@ -10,6 +10,7 @@ use tenure::runtime::{
     DeadLetter, Event, JobError, JobHandle, LetterFilter, ReplayError, Runtime, RuntimeHealth,
     Stats, SubmitError,
 };
+use tenure::supervise::Address;
 
 use crate::Failure;
 use crate::courier::Courier;
@@ -64,7 +65,8 @@ pub(crate) enum Refused {
 }
 
 impl Engine {
-    pub(crate) fn start(options: &Serve) -> Result<Self, Failure> {
+    /// What somebody should look at is told to `alarms`.
+    pub(crate) fn start(options: &Serve, alarms: &Address<Event>) -> Result<Self, Failure> {
         let retry = RetryPolicy::exponential(options.backoff)
             .max_delay(options.max_backoff)
             .jitter(Jitter::Full)
@@ -75,6 +77,7 @@ impl Engine {
             took: Histogram::new(),
         });
         let desk = Arc::clone(&books);
+        let alarms = alarms.clone();
         let runtime = Runtime::builder()
             .workers(usize::from(options.workers))
             .capacity(options.capacity as usize)
@@ -85,7 +88,12 @@ impl Engine {
             .on_letter_lost(move |letter| desk.forget(letter))
             .max_stuck_workers(usize::from(options.workers) * 4)
             .thread_name("courier")
-            .on_event(tell)
+            .on_event(move |event| {
+                if is_alarming(event) {
+                    // Full, or between two monitors: there is an alarm already.
+                    let _ = alarms.try_tell(event.clone());
+                }
+            })
             .build()?;
         let courier = Arc::new(Courier::new(options));
         let hosts = Hosts::new(options)?;
@@ -253,17 +261,13 @@ impl Books {
     }
 }
 
-/// Says aloud what somebody may have to look at. On the thread where it happens.
-fn tell(event: &Event) {
+/// What somebody may have to look at.
+fn is_alarming(event: &Event) -> bool {
     match event {
-        Event::WorkerStuck { worker, attempt, replacement: None, .. } => {
-            eprintln!("alarm: courier {worker} hangs in attempt {attempt}, and there is no other");
-        }
-        Event::ForeignPanic { place } => eprintln!("alarm: a panic in {place}"),
-        Event::DriverLate { lag } if *lag >= STANDSTILL => {
-            eprintln!("warning: the machine stood still for {lag:?}");
-        }
-        _ => {}
+        Event::WorkerStuck { replacement, .. } => replacement.is_none(),
+        Event::ForeignPanic { .. } => true,
+        Event::DriverLate { lag } => *lag >= STANDSTILL,
+        _ => false,
     }
 }
 

@@ -17,6 +17,7 @@
 //! | `engine` | the only place that hands jobs to `tenure::runtime` |
 //! | `exposition` | what Prometheus reads |
 //! | `server` | the service from its start to its stop |
+//! | `tree` | the supervisor that keeps the HTTP server and the monitor up |
 //! | `receiver`, `inbox` | a receiver that fails, hangs and goes down, and keeps late attempts out |
 //! | `chaos`, `verdict` | the storm; what is claimed of it, and whether it holds |
 
@@ -35,6 +36,7 @@ mod receiver;
 mod server;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod verdict;
 
 use std::io::Write as _;

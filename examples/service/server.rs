@@ -4,22 +4,18 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Runtime as Tokio;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tenure::supervise::Address;
 
 use crate::engine::{Engine, LAST_MOMENTS, StopReport};
 use crate::options::Serve;
+use crate::tree::{HANG_UP, Seen, Tree};
 use crate::{Failure, api};
-
-/// How long connections may take to end, once everything else has.
-const HANG_UP: Duration = Duration::from_secs(1);
 
 impl Serve {
     /// How long a stop may take.
     pub(crate) fn longest_stop(&self) -> Duration {
-        // The runtime allows itself a second if somebody's code holds up its driver.
-        let rest = LAST_MOMENTS + HANG_UP + Duration::from_secs(1);
+        // Each runtime allows itself a second if somebody's code holds up its driver.
+        let rest = LAST_MOMENTS + HANG_UP * 3 + Duration::from_secs(2);
         self.grace.saturating_add(rest)
     }
 }
@@ -30,9 +26,7 @@ pub(crate) struct Server {
     engine: Arc<Engine>,
     address: SocketAddr,
     grace: Duration,
-    http: Tokio,
-    served: JoinHandle<std::io::Result<()>>,
-    hang_up: oneshot::Sender<()>,
+    tree: Tree,
 }
 
 impl Server {
@@ -41,22 +35,12 @@ impl Server {
             .map_err(|why| format!("cannot listen on {}: {why}", options.listen))?;
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
-        let engine = Arc::new(Engine::start(options)?);
-        let http = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("http")
-            .enable_all()
-            .build()?;
-        let (hang_up, hung_up) = oneshot::channel();
-        let router = api::router(Arc::clone(&engine));
-        let served = http.spawn(async move {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            let hung_up = async {
-                let _ = hung_up.await;
-            };
-            axum::serve(listener, router).with_graceful_shutdown(hung_up).await
-        });
-        Ok(Self { engine, address, grace: options.grace, http, served, hang_up })
+        let alarms = Address::new();
+        let engine = Arc::new(Engine::start(options, &alarms)?);
+        let seen = Seen::default();
+        let router = api::router(Arc::clone(&engine), Arc::clone(&seen));
+        let tree = Tree::start(listener, &alarms, router, &seen)?;
+        Ok(Self { engine, address, grace: options.grace, tree })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -72,10 +56,7 @@ impl Server {
     /// Until then it answers; `/health` says that it is stopping.
     pub(crate) fn stop(self) -> StopReport {
         let report = self.engine.stop(self.grace);
-        let _ = self.hang_up.send(());
-        let served = self.served;
-        let _ = self.http.block_on(async { tokio::time::timeout(HANG_UP, served).await });
-        self.http.shutdown_background();
+        self.tree.stop();
         report
     }
 }

@@ -110,6 +110,19 @@ fn wait_for(server: &Server, id: &str, state: &str) -> Value {
 }
 
 #[test]
+fn the_tree_shows_what_is_up() {
+    let server = serve(&[]);
+    let said = get(&server, "/tree");
+    assert_eq!(said.status, 200);
+    let lines: Vec<_> = said.body.lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[0].starts_with("service: one for one"), "{lines:?}");
+    assert!(lines[1].contains("monitor (actor, permanent) up #1"), "{lines:?}");
+    assert!(lines[2].contains("http (thread, permanent) up #1"), "{lines:?}");
+    assert!(server.stop().is_clean());
+}
+
+#[test]
 fn a_delivery_arrives_with_its_token_and_can_be_looked_up() {
     let (receiver, server) = (receive(&[]), serve(&[]));
     let said = post(&server, &delivery(receiver.address(), "a"));

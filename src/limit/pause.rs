@@ -6,9 +6,10 @@ use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use crate::clock::{AdvanceListener, Clock};
+use crate::lock::Mutex;
 use crate::promise::{Eventual, Promise, promise};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Mutex, park};
+use crate::sync::park;
 use crate::wait::Deadline;
 
 /// See the [file's docs](self).

@@ -6,9 +6,10 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::lock::Mutex;
 use crate::promise::{Eventual, Promise, promise, ready};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Mutex, Wait, park};
+use crate::sync::{Wait, park};
 
 /// Tells a thread that it should return. Clones are the same token.
 ///
