@@ -118,6 +118,17 @@
 //! (`plan.rs`, with its diagram); snapshots read it without asking. Factories, `started` and all else of an actor
 //! run in the actor's own turns; the closure of a thread on that thread. Deadlines and delays are on the
 //! runtime's clock.
+//!
+//! # Measured
+//!
+//! On 2 cores of an AMD EPYC guest, `cargo bench --bench actor`, medians of one interleaved run on an otherwise
+//! idle machine. Two workers each (actix: a thread for the actor), mailboxes of 1,024 where they have a bound.
+//!
+//! | | tenure | with a limit of 5 s | ractor | kameo | actix |
+//! |---|---|---|---|---|---|
+//! | ask and answer, from a thread outside | 2.7 µs | 2.6 µs | 35 µs | 15 µs | 42 µs |
+//! | the same from a task in the pool | 217 ns | 290 ns | 643 ns | 854 ns | 744 ns (the actor's own thread) |
+//! | tell, 10,000 from a thread outside, per message | 52 ns | | 318 ns | 423 ns | 187 ns |
 
 mod actor;
 #[cfg(any(tenure_loom, tenure_shuttle))]
