@@ -76,9 +76,8 @@ fn contend() {
                     if round % 2 == 0 {
                         *mutex.lock() += 1;
                     } else {
-                        while mutex.try_lock_for(Duration::from_micros(50)).map(|mut n| *n += 1)
-                            == None
-                        {}
+                        let taken = || mutex.try_lock_for(Duration::from_micros(50));
+                        while taken().map(|mut n| *n += 1).is_none() {}
                     }
                     if round % 100 == 0 {
                         *shared.write() += 1;

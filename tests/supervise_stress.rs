@@ -139,10 +139,11 @@ fn questions_from_many_threads_are_each_answered_once() {
             std::thread::spawn(move || {
                 for n in 0..each {
                     let n = asker * each + n;
-                    let limit = if n % 2 == 0 { Duration::MAX } else { Duration::from_secs(60) };
+                    let limit =
+                        if n.is_multiple_of(2) { Duration::MAX } else { Duration::from_secs(60) };
                     match actor.ask(limit, |reply| (n, reply)).get() {
-                        Ok(answer) => assert!(answer == n && n % 7 != 0),
-                        Err(error) => assert!(n % 7 == 0, "{n}: {error}"),
+                        Ok(answer) => assert!(answer == n && !n.is_multiple_of(7)),
+                        Err(error) => assert!(n.is_multiple_of(7), "{n}: {error}"),
                     }
                 }
             })

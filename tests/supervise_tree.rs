@@ -54,11 +54,13 @@ impl Log {
     }
 }
 
+type Run = Box<dyn FnOnce(&mut Ctx<Message>) + Send>;
+
 enum Message {
     Fail,
     Panic,
     Stop,
-    Run(Box<dyn FnOnce(&mut Ctx<Message>) + Send>),
+    Run(Run),
     Who(Reply<String>),
 }
 

@@ -28,7 +28,7 @@ const MAX_WINDOW: usize = 1 << 14;
 /// From here on the tail is computed from the outside in.
 const FAR: f64 = 3.0;
 
-/// Accrues suspicion of one that should beat: see the [file's tour](self).
+/// Accrues suspicion of one that should beat: see the [room's tour](super).
 ///
 /// Pure: it reads no clock and takes no lock. Time that goes backwards counts as standing still; an
 /// interval that was long enough to be suspicious ([`PhiAccrualBuilder::threshold`]) tells of an outage,
@@ -44,7 +44,7 @@ const FAR: f64 = 3.0;
 ///     .first_interval(Duration::from_millis(100))
 ///     .min_deviation(Duration::from_millis(10))
 ///     .build()?;
-/// let at = |millis| Timestamp::from_nanos(millis * 1_000_000);
+/// let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
 /// for beat in 0..50 {
 ///     phi.beat(at(beat * 100));
 /// }

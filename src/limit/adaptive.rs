@@ -398,7 +398,7 @@ impl AdaptiveBuilder {
                 most: AtomicU32::new(self.most),
                 target: AtomicU64::new(nanos_saturating(self.target)),
                 window: nanos_saturating(self.window),
-                factor: (self.decrease * 65_536.0) as u64,
+                factor: (self.decrease * 65_536.0).ceil().min(65_535.0) as u64,
                 gain: AtomicU32::new(0),
                 lowered: AtomicU64::new(0),
             }),

@@ -4,6 +4,7 @@
 //! runtime would push or arm, the caller of `drive` and `rescue` does at once, on its own thread.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "not for users")]
 
+mod letters;
 mod policies;
 mod staff;
 
@@ -27,6 +28,7 @@ use super::state::{Cancel, Ended, Fired, Left, Lost, Parked, Start, State, State
 use crate::clock::Timestamp;
 use crate::lease::FencingToken;
 use crate::retry::Stop;
+pub use letters::Post;
 pub use policies::{Asked, Borrowed, Gatehouse, OneKey, Replaced, Seats};
 pub use staff::{Granted, Hand, Held, Keyed, Limits, Nested, Snapshot, Staff};
 
@@ -215,6 +217,35 @@ impl Job {
                 Lost::Fenced => return self.late(most),
                 Lost::Outlived => return End::Nothing,
                 Lost::Alive => unreachable!("only a rescue"),
+            }
+        }
+    }
+
+    /// Runs what is inside. True: it failed; else it was the job's end.
+    fn fails(&self, begun: Begun) -> bool {
+        let Begun { epoch, attempt, second } = begun;
+        let turn = Turn { epoch, second };
+        // SAFETY: `self` outlives the call.
+        let ctx = unsafe {
+            let at = NonNull::new_unchecked(self.0.as_raw());
+            JobCtx::new(at, turn, attempt, FencingToken::of(0, u64::from(epoch)))
+        };
+        // SAFETY: `start` gave us the epoch, and we have not left.
+        match unsafe { self.0.attempt(&ctx) } {
+            Ran::Written => {
+                let ended = self.0.state.publish(State::Succeeded, true);
+                self.finish(ended);
+                false
+            }
+            Ran::Failed(failure) => {
+                // A failed model inside the closure must not pass for a failed attempt.
+                if let AttemptError::Panicked(payload) = failure.cause {
+                    std::panic::resume_unwind(payload.take().expect("the first to take it"));
+                }
+                true
+            }
+            Ran::Fenced | Ran::Snoozed(_) | Ran::Cancelled | Ran::Pending => {
+                unreachable!("the closure returns an error, or is the current one")
             }
         }
     }

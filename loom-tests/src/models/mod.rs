@@ -19,6 +19,7 @@ pub mod promise_groups;
 pub mod promise_many;
 pub mod retry;
 pub mod runtime;
+pub mod runtime_letters;
 pub mod runtime_policies;
 pub mod runtime_pool;
 pub mod runtime_staff;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Model> {
         retry::MODELS,
         promise_groups::MODELS,
         runtime::MODELS,
+        runtime_letters::MODELS,
         runtime_policies::MODELS,
         runtime_pool::MODELS,
         runtime_staff::MODELS,

@@ -39,7 +39,7 @@ impl fmt::Display for Strategy {
 
 /// When a child that has ended is started again.
 ///
-/// | | after an [abnormal](super::Exit::is_abnormal) end | after a normal one, or a shutdown |
+/// | | after an [abnormal](crate::supervise::Exit::is_abnormal) end | after a normal one, or a shutdown |
 /// |---|---|---|
 /// | `Permanent` | yes | yes |
 /// | `Transient` | yes | no; it stays in the list |
@@ -247,7 +247,7 @@ impl ChildSpec {
 }
 
 impl<A: Actor> ChildSpec<ActorChild<A>> {
-    /// How many messages its mailbox holds; see [`Spawn::capacity`](super::Spawn::capacity).
+    /// How many messages its mailbox holds; see [`Spawn::capacity`](crate::supervise::Spawn::capacity).
     pub fn capacity(mut self, messages: usize) -> Self {
         self.kind.settings.capacity = messages;
         self
@@ -269,7 +269,7 @@ impl<A: Actor> ChildSpec<ActorChild<A>> {
 
 impl<A: Actor> ChildSpec<Group<A>> {
     /// How many messages the mailbox of each member holds; see
-    /// [`Spawn::capacity`](super::Spawn::capacity).
+    /// [`Spawn::capacity`](crate::supervise::Spawn::capacity).
     pub fn capacity(mut self, messages: usize) -> Self {
         self.kind.capacity = Some(messages);
         self
