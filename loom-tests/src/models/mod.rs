@@ -25,6 +25,8 @@ pub mod runtime_pool;
 pub mod runtime_staff;
 pub mod runtime_turns;
 pub mod specimen;
+pub mod supervise;
+pub mod supervise_tree;
 pub mod timer;
 pub mod timer_helm;
 pub mod wait;
@@ -54,6 +56,8 @@ pub fn all() -> Vec<Model> {
         runtime_turns::MODELS,
         promise_many::MODELS,
         specimen::MODELS,
+        supervise::MODELS,
+        supervise_tree::MODELS,
         timer::MODELS,
         timer_helm::MODELS,
         lock_condvar::MODELS,
