@@ -203,14 +203,21 @@ impl Options {
         false
     }
 
-    /// What a job has of which nothing was said.
+    /// What a job has that is handed in now, here. Nothing, if nothing was said and it is in no span.
     #[inline]
-    pub(crate) fn of_span(shared: &Shared) -> Option<Box<Self>> {
-        let mut options = Self::default();
-        options.in_span().then(|| {
-            options.handed_in(shared);
-            Box::new(options)
-        })
+    pub(crate) fn complete(said: Option<Box<Self>>, shared: &Shared) -> Option<Box<Self>> {
+        #[cfg(feature = "tracing")]
+        let said = match (said, super::observe::spans::parent()) {
+            (said, None) => said,
+            (said, Some(span)) => {
+                let mut said = said.unwrap_or_default();
+                said.span = Some(span);
+                Some(said)
+            }
+        };
+        let mut said = said?;
+        said.handed_in(shared);
+        Some(said)
     }
 
     /// It is handed in now, here.

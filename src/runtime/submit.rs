@@ -57,32 +57,32 @@ pub struct Job<'r, F, Kind> {
     closure: F,
     priority: Priority,
     delay: Duration,
-    options: Options,
+    /// What was said about it.
+    options: Option<Box<Options>>,
     shedder: Option<(LoadShedder, Importance)>,
-    /// Whether anything was said that needs a place of its own.
-    special: bool,
     kind: PhantomData<Kind>,
 }
 
 impl<'r, F, Kind> Job<'r, F, Kind> {
     pub(crate) fn new(shared: &'r Arc<Shared>, closure: F) -> Self {
-        let options = Options::default();
         Self {
             shared,
             closure,
             priority: Priority::Normal,
             delay: Duration::ZERO,
-            options,
+            options: None,
             shedder: None,
-            special: false,
             kind: PhantomData,
         }
     }
 
+    fn say(&mut self) -> &mut Options {
+        self.options.get_or_insert_default()
+    }
+
     /// What the job is called in errors, events and dead letters. Defaults to nothing.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.options.name = Some(name.into());
-        self.special = true;
+        self.say().name = Some(name.into());
         self
     }
 
@@ -92,8 +92,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// A job that waits for another one in line for its own key is refused
     /// ([`JobError::WouldDeadlock`](super::JobError::WouldDeadlock)).
     pub fn key(mut self, key: impl Into<JobKey>) -> Self {
-        self.options.serial = Some(Serial::new(key.into()));
-        self.special = true;
+        self.say().serial = Some(Serial::new(key.into()));
         self
     }
 
@@ -120,15 +119,13 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// How long an attempt may run without a heartbeat; zero counts as one nanosecond. Defaults to
     /// the runtime's.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.options.attempt_timeout = Some(Some(timeout.max(Duration::from_nanos(1))));
-        self.special = true;
+        self.say().attempt_timeout = Some(Some(timeout.max(Duration::from_nanos(1))));
         self
     }
 
     /// Lets its attempts run for ever, whatever the runtime's default.
     pub fn without_attempt_timeout(mut self) -> Self {
-        self.options.attempt_timeout = Some(None);
-        self.special = true;
+        self.say().attempt_timeout = Some(None);
         self
     }
 
@@ -140,8 +137,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// To bound the attempt that runs, give it an [`attempt_timeout`](Self::attempt_timeout), or have it ask
     /// [`JobCtx::deadline`].
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.options.time = Some(deadline);
-        self.special = true;
+        self.say().time = Some(deadline);
         self
     }
 
@@ -163,8 +159,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// # }
     /// ```
     pub fn unique(mut self, key: impl Into<JobKey>) -> Self {
-        self.options.unique = Some(key.into());
-        self.special = true;
+        self.say().unique = Some(key.into());
         self
     }
 
@@ -255,7 +250,6 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// attempt is about to begin (a [`delay`](Self::delay) included), or until it is over. Defaults to none.
     pub fn shed_by(mut self, shedder: &LoadShedder, importance: Importance) -> Self {
         self.shedder = Some((shedder.clone(), importance));
-        self.special = true;
         self
     }
 
@@ -263,8 +257,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     pub(crate) fn gate(mut self, stage: Stage, gate: Arc<dyn Gate>) -> Self {
         let home: Weak<Shared> = self.shared.weak();
         let line = self.shared.lines.before(gate, home as Weak<dyn Host>);
-        self.options.gates.get_or_insert_with(|| Box::new(Gates::new())).add(stage, line);
-        self.special = true;
+        self.say().gates.get_or_insert_with(|| Box::new(Gates::new())).add(stage, line);
         self
     }
 
@@ -273,13 +266,13 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         body: impl FnOnce(F) -> B,
         patience: Patience,
     ) -> Result<JobHandle<B::Value>, SubmitError<F>> {
-        let Self { shared, closure, priority, delay, mut options, shedder, special, .. } = self;
+        let Self { shared, closure, priority, delay, mut options, shedder, .. } = self;
         if shared.closing.has_begun() {
             return Err(SubmitError::Closed(closure));
         }
         if let Some((shedder, importance)) = shedder {
             match shedder.try_acquire(importance) {
-                Ok(place) => options.place = Some(Queued::new(place)),
+                Ok(place) => options.get_or_insert_default().place = Some(Queued::new(place)),
                 Err(limited) => {
                     let retry_after = limited.retry_after;
                     return Err(SubmitError::Shed { job: closure, retry_after });
@@ -297,11 +290,7 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
         if !room {
             return Err(shared.refusal(closure));
         }
-        let special = options.in_span() || special;
-        let options = special.then(|| {
-            options.handed_in(shared);
-            Box::new(options)
-        });
+        let options = Options::complete(options, shared);
         let keyed = options.as_ref().is_some_and(|o| o.serial.is_some());
         let first = match (delay.is_zero(), keyed) {
             (false, _) => State::Scheduled,
@@ -350,15 +339,13 @@ impl<F> Job<'_, F, Retried> {
     /// Whether its closure is kept with its letter, should it die, so that it can be replayed: see
     /// [`DeadLetters`](super::DeadLetters). Defaults to the runtime's.
     pub fn replayable(mut self, replayable: bool) -> Self {
-        self.options.replayable = Some(replayable);
-        self.special = true;
+        self.say().replayable = Some(replayable);
         self
     }
 
     /// When and how often it is tried again. Defaults to the runtime's.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.options.retry = Some(policy);
-        self.special = true;
+        self.say().retry = Some(policy);
         self
     }
 
@@ -372,8 +359,7 @@ impl<F> Job<'_, F, Retried> {
     ///
     /// The second one needs permits from the job's gates like the first one; if one refuses, there is none.
     pub fn hedge_after(mut self, delay: Duration) -> Self {
-        self.options.hedge = Some(Hedge::new(delay));
-        self.special = true;
+        self.say().hedge = Some(Hedge::new(delay));
         self
     }
 
@@ -411,8 +397,7 @@ impl<F> Job<'_, F, Retried> {
 impl<F> Job<'_, F, InTurn> {
     /// When and how often it is tried again. Defaults to the runtime's.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.options.retry = Some(policy);
-        self.special = true;
+        self.say().retry = Some(policy);
         self
     }
 
@@ -533,7 +518,7 @@ where
             shared.address(),
             shared.next_id(),
             Priority::Normal,
-            Options::of_span(shared),
+            Options::complete(None, shared),
         );
         entries.push(job);
         taken.push(JobHandle::new(handle));
