@@ -101,6 +101,11 @@ impl<M: Send + 'static> Ctx<M> {
         self.add(due, What::Once(message))
     }
 
+    /// The same at a moment.
+    pub(crate) fn send_at(&mut self, due: Timestamp, message: M) -> TimerId {
+        self.add(due, What::Once(message))
+    }
+
     /// Sends the actor what `make` makes, every `period`, the first time one period from now. A beat that
     /// falls due while the last one has not been handled is left out; those that follow keep their times. A
     /// period of zero is one beat after another. Ends with the actor.

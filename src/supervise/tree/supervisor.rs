@@ -223,17 +223,18 @@ impl Chief {
             state.plan.step(now, &mut acts);
         });
         for act in acts {
-            self.act(ctx, about.as_ref(), act);
+            self.act(ctx, about.as_ref(), now, act);
         }
         // What it was about may hold the last of a foreign error.
         contained(move || drop(about));
         self.answer();
     }
 
-    fn act(&mut self, ctx: &mut Ctx<Command>, about: Option<&About>, act: Act) {
+    /// `now`: when the plan was made, which snapshots show already; times count from there.
+    fn act(&mut self, ctx: &mut Ctx<Command>, about: Option<&About>, now: Timestamp, act: Act) {
         match act {
             Act::Start { key, incarnation } => self.start(ctx, key, incarnation),
-            Act::Stop { key, incarnation } => self.stop(ctx, key, incarnation),
+            Act::Stop { key, incarnation } => self.stop(ctx, key, incarnation, now),
             Act::Wake { at } => {
                 if self.tick.is_some_and(|(earlier, _)| earlier <= at) {
                     return;
@@ -241,8 +242,7 @@ impl Chief {
                 if let Some((_, timer)) = self.tick.take() {
                     ctx.cancel_timer(timer);
                 }
-                let delay = at.saturating_since(ctx.now());
-                self.tick = Some((at, ctx.send_after(delay, Command::Tick)));
+                self.tick = Some((at, ctx.send_at(at, Command::Tick)));
             }
             Act::Gone { key } => {
                 let listed = self.board.with(|state| state.listed.remove(&key));
@@ -333,7 +333,7 @@ impl Chief {
         }
     }
 
-    fn stop(&mut self, ctx: &mut Ctx<Command>, key: Key, incarnation: u64) {
+    fn stop(&mut self, ctx: &mut Ctx<Command>, key: Key, incarnation: u64, now: Timestamp) {
         let found = self.board.with(|state| {
             let listed = state.listed.get(&key)?;
             Some((listed.run.clone()?, listed.spec.common.shutdown))
@@ -341,7 +341,8 @@ impl Chief {
         let Some((run, shutdown)) = found else { return };
         run.stop(if shutdown == Shutdown::Brutal { Order::Kill } else { Order::ShutDown });
         if let Some(limit) = shutdown.limit() {
-            let timer = ctx.send_after(limit, Command::Overdue(key, incarnation));
+            let due = now.saturating_add(limit);
+            let timer = ctx.send_at(due, Command::Overdue(key, incarnation));
             self.overdue.insert(key, timer);
         }
     }
