@@ -15,6 +15,9 @@
 //! Medians of one short run on two cores of an AMD EPYC guest with nothing else running (`cargo bench
 //! --bench runtime -- --measurement-time 0.5 --sample-size 15`), nanoseconds a job, and over the best peer:
 //!
+//! All but the chained row are from before jobs could stand behind gates; what those cost a job without any
+//! was within the noise of an interleaved run (outside 1.1, inside 0.8, full 1.2 of what it was).
+//!
 //! | row | tenure | channel | rayon | tokio | ratio |
 //! |---|---|---|---|---|---|
 //! | outside, empty | 106 | 186 | 254 | 287 | 0.57 |

@@ -53,12 +53,18 @@ type Shard<K> = CachePadded<Lock<HashMap<K, Entry<K>, Hasher>>>;
 /// A key that is in use.
 struct Entry<K: LimitKey> {
     used: u32,
-    line: VecDeque<Promise<KeyedPermit<K>, Limited>>,
+    line: VecDeque<Waiter<K>>,
+}
+
+/// One who waits, with the key that its permit will have: cloned when it came, without the lock.
+struct Waiter<K: LimitKey> {
+    key: K,
+    promise: Promise<KeyedPermit<K>, Limited>,
 }
 
 /// What to do next for a key, with its shard unlocked.
 enum Next<K: LimitKey> {
-    Grant(Promise<KeyedPermit<K>, Limited>),
+    Grant(Waiter<K>),
     /// The key is out of use; its clones are dropped without the lock.
     Forgotten(Option<(K, Entry<K>)>),
     /// Nobody waits, or there is no room.
@@ -123,18 +129,22 @@ impl<K: LimitKey> Core<K> {
 fn serve<K: LimitKey>(core: &Arc<Core<K>>, key: &K) {
     loop {
         match core.next(key) {
-            Next::Grant(waiter) => {
-                let permit = KeyedPermit { place: Some((Arc::clone(core), key.clone())) };
-                // Foreign code: the waiter's callbacks. No lock is held and the seat is counted.
-                if let Err(back) = waiter.set(permit) {
-                    // It gave up. Not by the permit's drop, which would come here again.
-                    back.into_inner().place = None;
-                    core.put_back(key);
-                }
-            }
+            Next::Grant(waiter) => drop(grant(core, waiter)),
             Next::Forgotten(_) | Next::Nothing => return,
         }
     }
+}
+
+/// Gives a seat that is counted to one who was in the line. Its key, if it has given up: the seat is free.
+fn grant<K: LimitKey>(core: &Arc<Core<K>>, waiter: Waiter<K>) -> Option<K> {
+    let Waiter { key, promise } = waiter;
+    let permit = KeyedPermit { place: Some((Arc::clone(core), key)) };
+    // Foreign code: the waiter's callbacks. No lock is held and the seat is counted.
+    let back = promise.set(permit).err()?;
+    // Not by the permit's drop, which would serve the line in turn.
+    let (_, key) = back.into_inner().place.take()?;
+    core.put_back(&key);
+    Some(key)
 }
 
 impl<K: LimitKey> KeyedConcurrency<K> {
@@ -174,7 +184,8 @@ impl<K: LimitKey> KeyedConcurrency<K> {
             return ready(permit);
         }
         let (promise, eventual) = promise();
-        let spare = key.clone();
+        // Foreign code: clones, before the lock.
+        let (spare, waiter) = (key.clone(), Waiter { key: key.clone(), promise });
         let mut gone = VecDeque::new();
         {
             let mut shard = self.core.shard(key).lock();
@@ -182,10 +193,10 @@ impl<K: LimitKey> KeyedConcurrency<K> {
                 shard.entry(spare).or_insert_with(|| Entry { used: 0, line: VecDeque::new() });
             // Those who gave up, whenever the line would grow: so it stays in proportion.
             if entry.line.len() == entry.line.capacity() {
-                let (left, here) = entry.line.drain(..).partition(Promise::is_cancelled);
+                let (left, here) = entry.line.drain(..).partition(|w| w.promise.is_cancelled());
                 (gone, entry.line) = (left, here);
             }
-            entry.line.push_back(promise);
+            entry.line.push_back(waiter);
         }
         drop(gone);
         serve(&self.core, key);
@@ -225,13 +236,18 @@ impl<K: LimitKey> KeyedConcurrency<K> {
         // ORDERING: Relaxed: see `Core::limit`.
         self.core.limit.store(limit, Ordering::Relaxed);
         for shard in &self.core.shards {
-            let awaited: Vec<K> = {
-                let shard = shard.lock();
-                // Foreign code, with the shard locked: the clone of a key, as its hash.
-                shard.iter().filter(|(_, e)| !e.line.is_empty()).map(|(k, _)| k.clone()).collect()
-            };
-            for key in &awaited {
-                serve(&self.core, key);
+            let mut served = Vec::new();
+            for entry in shard.lock().values_mut() {
+                // What the limit is by now: of two changes that meet, the later one counts.
+                let free = self.core.limit().saturating_sub(entry.used) as usize;
+                let free = free.min(entry.line.len());
+                served.extend(entry.line.drain(..free));
+                entry.used += free as u32;
+            }
+            for waiter in served {
+                if let Some(key) = grant(&self.core, waiter) {
+                    serve(&self.core, &key);
+                }
             }
         }
         self.core.watchers.tell();

@@ -166,7 +166,8 @@ impl Pumping {
             }
         });
         // While the thread-locals of a thread that ends are torn down, there is no list.
-        (!put_off.unwrap_or(false)).then_some(Self)
+        // Made only then: its drop ends the pumping.
+        (!put_off.unwrap_or(false)).then(|| Self)
     }
 
     fn next() -> Option<Arc<Line>> {
@@ -393,5 +394,43 @@ impl Listener for Line {
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Line").field("waiting", &self.queue.lock().waiting.len()).finish()
+    }
+}
+
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::runtime::policy::Pass;
+    use crate::runtime::policy::gate::GateId;
+    use crate::runtime::shared::Shared;
+
+    struct Shut;
+
+    impl Gate for Shut {
+        fn try_pass(&self) -> Result<Box<dyn Pass>, Option<Duration>> {
+            Err(None)
+        }
+
+        fn watch(&self, _: Weak<dyn Listener>) {}
+
+        fn id(&self) -> GateId {
+            (0, None)
+        }
+    }
+
+    #[test]
+    fn pumps_inside_a_pump_are_put_off_and_none_is_lost() {
+        let line = |_| Line::new(Arc::new(Shut), Weak::<Shared>::new());
+        let [outer, a, b] = [0, 1, 2].map(line);
+        let pumping = Pumping::begin(&outer).expect("nobody pumps on this thread");
+        for inner in [&a, &b, &a] {
+            assert!(Pumping::begin(inner).is_none(), "the outer one sees to it");
+        }
+        let put_off: Vec<_> = core::iter::from_fn(Pumping::next).collect();
+        assert_eq!(put_off.len(), 2);
+        assert!(put_off.iter().any(|line| Arc::ptr_eq(line, &a)));
+        assert!(put_off.iter().any(|line| Arc::ptr_eq(line, &b)));
+        drop(pumping);
+        assert!(Pumping::begin(&a).is_some(), "and when it is done another one may begin");
     }
 }

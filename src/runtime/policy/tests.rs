@@ -378,8 +378,12 @@ fn a_long_line_is_no_deep_recursion_and_moves_on_as_a_whole() {
         })
         .collect();
     waits(&rt, 10_000);
+    let before = limit.asked();
     limit.open(1);
-    until("all wait at the second one", || limit.inside() == 0 && breaker.asked() >= 10_000);
+    // Each is let through the first gate, and only those at the head of the second line ask there.
+    until("all wait at the second one", || {
+        limit.inside() == 0 && limit.asked() >= before + 10_000 && breaker.asked() >= 1
+    });
     breaker.open(1);
     for job in jobs {
         job.get().unwrap();
