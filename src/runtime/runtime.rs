@@ -271,7 +271,7 @@ impl Runtime {
     /// # }
     /// ```
     ///
-    /// Costs the caller about a microsecond a worker, and the workers nothing.
+    /// The caller looks at each worker in turn; the workers do nothing for it.
     #[must_use]
     pub fn health(&self) -> RuntimeHealth {
         self.shared().health()
