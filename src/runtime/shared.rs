@@ -4,22 +4,21 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use crossbeam_deque::{Injector, Steal};
+use crossbeam_deque::Injector;
 use crossbeam_utils::CachePadded;
 
 use super::builder::Config;
 use super::cell::{JobRef, contained};
 use super::clockwork::{Clockwork, Wound};
 use super::drain::Drainers;
-use super::error::{AttemptError, AttemptRecord, DeadLetter, JobError, Unkept};
 use super::events::{Event, Subscribers};
 use super::gates::{Numbers, Pause};
 use super::health::Monitor;
 use super::intake::{Bell, Intake};
 use super::keys::Keys;
-use super::letters::{Entry, Kept, Letters};
+use super::letters::Letters;
 use super::members::{Member, Members};
-use super::options::{JobId, Priority};
+use super::options::Priority;
 use super::policy::line::Line;
 use super::policy::live::Live;
 use super::policy::shared::Lines;
@@ -27,7 +26,7 @@ use super::policy::unique::Uniques;
 use super::room::Room;
 use super::shutdown::Closing;
 use super::sleep::Sleepers;
-use super::state::{Cancel, Ended, Fired, Left, State, Word};
+use super::state::Fired;
 use super::stats::{Count, Counters, Stats};
 use super::task::Tasks;
 use super::waiting::HeldUp;
@@ -61,37 +60,6 @@ pub(crate) enum Unfired {
     Owner(JobRef),
 }
 
-/// An attempt that came to nothing, and that nobody was told of.
-pub(crate) struct Failed {
-    id: JobId,
-    attempt: u32,
-    cause: AttemptError,
-    forgotten: Option<AttemptRecord>,
-}
-
-/// A job that is dead, and that nobody was told of.
-pub(crate) struct Dead {
-    letter: Arc<DeadLetter>,
-    surplus: Option<Surplus>,
-}
-
-/// What there was no room for.
-struct Surplus {
-    /// `None`: it is the new one itself.
-    older: Option<Arc<DeadLetter>>,
-    kept: Result<Kept, Unkept>,
-}
-
-/// A job that the shutdown cancelled, counted; nobody was told of it.
-#[derive(Clone, Copy)]
-#[must_use]
-pub(crate) struct Swept {
-    /// Out of which state, and what is left to do. `None`: it runs, or ended before.
-    ended: Option<(State, Ended)>,
-    /// Whether it is ours to tell of.
-    tell: bool,
-}
-
 /// See the [file's docs](self).
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -99,7 +67,7 @@ pub(crate) struct Shared {
     me: Weak<Self>,
     pub(crate) clock: Arc<dyn Clock>,
     wound: Wound,
-    injectors: [CachePadded<Injector<JobRef>>; 3],
+    pub(super) injectors: [CachePadded<Injector<JobRef>>; 3],
     pub(crate) sleepers: CachePadded<Sleepers>,
     pub(crate) closing: Closing,
     paused: Pause,
@@ -388,337 +356,6 @@ impl Shared {
         owed > 0
     }
 
-    // --- ends -----------------------------------------------------------------------------------
-
-    /// An attempt came to nothing: count, remember, tell. The caller owns the job's next step.
-    pub(crate) fn record(&self, job: &JobRef, record: AttemptRecord, member: Option<&Member>) {
-        let told = self.note_failure(job, record, member);
-        self.tell_failure(told);
-    }
-
-    /// The part of [`record`](Self::record) that calls no foreign code.
-    pub(crate) fn note_failure(
-        &self,
-        job: &JobRef,
-        record: AttemptRecord,
-        member: Option<&Member>,
-    ) -> Failed {
-        self.count(member, |c| &c.failed_attempts);
-        match record.cause {
-            AttemptError::Panicked(_) => self.count(member, |c| &c.panicked),
-            AttemptError::TimedOut { .. } => self.count(member, |c| &c.timed_out),
-            _ => {}
-        }
-        let (id, attempt, cause) = (JobId(job.id), record.number, record.cause.clone());
-        Failed { id, attempt, cause, forgotten: job.past(|past| past.record(record)) }
-    }
-
-    /// The other part.
-    pub(crate) fn tell_failure(&self, failed: Failed) {
-        let Failed { id, attempt, cause, forgotten } = failed;
-        self.subscribers.tell(|| Event::AttemptFailed { job: id, attempt, cause: cause.clone() });
-        // Errors are the user's: their drop runs without a lock, and may panic, each by itself.
-        self.contained("drop of an error", move || drop(cause));
-        self.contained("drop of an error", move || drop(forgotten));
-    }
-
-    /// The job goes into Backoff with this delay, and its record is written: arm it.
-    pub(crate) fn retry(
-        &self,
-        job: JobRef,
-        epoch: u32,
-        next: u32,
-        delay: Duration,
-        member: Option<&Member>,
-    ) {
-        self.note_retry(&job, delay, member);
-        let id = JobId(job.id);
-        self.arm(job, epoch, self.after(delay));
-        self.tell_retry(id, next, delay);
-    }
-
-    pub(crate) fn note_retry(&self, job: &JobRef, delay: Duration, member: Option<&Member>) {
-        self.count(member, |c| &c.retried);
-        job.past(|past| past.delay = delay);
-    }
-
-    pub(crate) fn tell_retry(&self, job: JobId, attempt: u32, delay: Duration) {
-        self.subscribers.tell(|| Event::RetryScheduled { job, attempt, delay });
-    }
-
-    /// The caller owns Completing, and the attempts are recorded: the job is dead.
-    pub(crate) fn bury(&self, job: &JobRef, stop: Stop, leaving: bool, member: Option<&Member>) {
-        let (dead, ended) = self.die(job, stop, leaving, member);
-        self.tell_dead(dead);
-        self.finish(job, ended, false);
-    }
-
-    /// The part of [`bury`](Self::bury) before anybody is told: the job's word is final.
-    pub(crate) fn die(
-        &self,
-        job: &JobRef,
-        stop: Stop,
-        leaving: bool,
-        member: Option<&Member>,
-    ) -> (Dead, Ended) {
-        let (history, omitted) =
-            job.past(|past| (core::mem::take(&mut past.history), past.omitted));
-        let (kept, leaving) = self.letters.closure_of(job, leaving);
-        let options = job.options.as_deref();
-        let origin = options.and_then(|o| o.origin);
-        let letter = Arc::new(DeadLetter {
-            id: JobId(job.id),
-            name: options.and_then(|o| o.name.clone()),
-            key: options.and_then(|o| o.serial.as_ref()).map(|s| s.key.clone()),
-            history,
-            omitted,
-            stop,
-            died: self.clock.now(),
-            replay_of: origin.map(|origin| origin.letter),
-            replays: origin.map_or(0, |origin| origin.replays),
-        });
-        // Whoever has the result finds the letter.
-        let surplus = self.letters.put(Entry { letter: Arc::clone(&letter), kept });
-        let surplus = surplus.map(|Entry { letter: lost, kept }| {
-            self.counters.letters_lost.share(1);
-            Surplus { older: (!Arc::ptr_eq(&lost, &letter)).then_some(lost), kept }
-        });
-        self.count(member, |c| &c.dead);
-        // SAFETY: the caller owns Completing.
-        let ended = unsafe { job.die(JobError::Dead(Arc::clone(&letter)), leaving) };
-        (Dead { letter, surplus }, ended)
-    }
-
-    /// The other part.
-    pub(crate) fn tell_dead(&self, Dead { letter, surplus }: Dead) {
-        self.subscribers.tell(|| Event::JobDead(Arc::clone(&letter)));
-        // They may be the last ones by now. Errors are the user's: their drop runs without the lock, and
-        // may panic.
-        if let Some(Surplus { older, kept }) = surplus {
-            if let Some(hook) = &self.config.on_letter_lost {
-                self.contained("hook for lost letters", || hook(older.as_ref().unwrap_or(&letter)));
-            }
-            self.contained("drop of an error", move || drop(older));
-            self.contained("drop of a closure", move || drop(kept));
-        }
-        self.contained("drop of an error", move || drop(letter));
-    }
-
-    /// Somebody made the job's word Cancelled.
-    pub(crate) fn cancelled(&self, job: &JobRef, ended: Ended, member: Option<&Member>) {
-        let tell = self.note_cancelled(job, member);
-        self.finish(job, ended, true);
-        if tell {
-            self.tell_cancelled(job);
-        }
-    }
-
-    fn count_cancelled(&self, job: &JobRef, member: Option<&Member>) {
-        if self.note_cancelled(job, member) {
-            self.tell_cancelled(job);
-        }
-    }
-
-    /// The part that calls no foreign code. True: it is the caller's to tell of.
-    #[must_use]
-    fn note_cancelled(&self, job: &JobRef, member: Option<&Member>) -> bool {
-        if !job.state.count_once() {
-            return false;
-        }
-        self.count(member, |c| &c.cancelled);
-        self.closing.swept(job.state.peek());
-        self.room.give_back();
-        self.drainers.job_ended();
-        true
-    }
-
-    fn tell_cancelled(&self, job: &JobRef) {
-        let by_shutdown = job.state.peek().by_shutdown();
-        self.subscribers.tell(|| Event::JobCancelled { job: JobId(job.id), by_shutdown });
-    }
-
-    /// An entry that led nowhere: if its job was cancelled, nobody may have counted that yet.
-    pub(crate) fn stale(&self, job: &JobRef, member: Option<&Member>) {
-        if job.state.peek().state() == State::Cancelled {
-            self.count_cancelled(job, member);
-        }
-    }
-
-    /// The job's word is final: let the next one have the key, wake who waits, clean up.
-    pub(crate) fn finish(&self, job: &JobRef, ended: Ended, cancelled: bool) {
-        if !cancelled {
-            self.room.give_back();
-            self.closing.done();
-            self.drainers.job_ended();
-        }
-        self.sign_off(job);
-        self.pass_key_on(job);
-        self.clear_up(job, ended);
-    }
-
-    /// The same for a job that ended without a value while it waited, in this state.
-    pub(crate) fn finish_from(&self, job: &JobRef, ended: Ended, from: State) {
-        self.room.give_back();
-        self.closing.done();
-        self.drainers.job_ended();
-        self.sign_off(job);
-        if from.has_its_key() {
-            self.pass_key_on(job);
-        }
-        self.clear_up(job, ended);
-    }
-
-    /// Wakes who waits for an ended job, then drops what nobody will use.
-    fn clear_up(&self, job: &JobRef, ended: Ended) {
-        // SAFETY: `ended` is from this job's word, and used once, by this thread or after it was handed
-        // to it.
-        if let Some(waker) = unsafe { job.take_waker(&ended) } {
-            self.contained("waker", move || waker.wake());
-        }
-        // SAFETY: as above. Contained in there.
-        unsafe { job.drop_rest(ended) };
-    }
-
-    /// The owner of a key is at its end.
-    pub(crate) fn pass_key_on(&self, job: &JobRef) {
-        if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref())
-            && let Some(next) = self.keys.release(&serial.key)
-        {
-            self.push(next);
-        }
-    }
-
-    /// A handle made the job's word Cancelled, out of this state.
-    pub(crate) fn cancelled_by_handle(&self, job: &JobRef, from: State) {
-        self.count_cancelled(job, None);
-        self.sign_off(job);
-        if matches!(from, State::Scheduled | State::Backoff) {
-            // Its timer may be far away, and keeps it.
-            self.intake.push(Notice::Forget(job.clone()));
-            self.bell.ring();
-            if self.closing.sees_begun() {
-                self.sweep_intake();
-            }
-        }
-        if from.has_its_key() {
-            self.pass_key_on(job);
-        }
-    }
-
-    /// An attempt that had lost its lease came to an end.
-    pub(crate) fn late(&self, job: &JobRef, attempt: u32, member: &Member) {
-        member.counters.fenced.own();
-        self.subscribers.tell(|| Event::LateAttempt { job: JobId(job.id), attempt });
-        let left = match job.is_alone() {
-            true => job.state.exit_alone(),
-            false if job.state.exit() => Left::Closure,
-            false => Left::Nothing,
-        };
-        match left {
-            Left::Nothing => {}
-            // SAFETY: the word says so.
-            Left::Closure => unsafe { job.drop_closure() },
-            Left::Ready => self.push(job.clone()),
-        }
-    }
-
-    // --- shutdown -------------------------------------------------------------------------------
-
-    /// Cancels everything that is queued. For whoever sees that the shutdown has begun.
-    #[cold]
-    pub(crate) fn sweep(&self) {
-        // Those in line for a key first: the end of a key's owner would hand the key to the next one,
-        // push that, and so sweep again, inside this sweep, once for each in line.
-        for job in self.drain_lines() {
-            self.cancel_by_shutdown(&job);
-        }
-        while let Some(job) = self.next_queued() {
-            self.cancel_by_shutdown(&job);
-        }
-    }
-
-    /// All who wait in no queue of ours: in line for a key, or at a gate, or as tasks to be woken.
-    pub(crate) fn drain_lines(&self) -> Vec<JobRef> {
-        let mut all = self.keys.drain();
-        all.extend(self.lines.drain());
-        all.extend(self.tasks.drain());
-        all
-    }
-
-    /// One of the jobs that [`sweep`](Self::sweep) cancels, out of its queue.
-    pub(crate) fn next_queued(&self) -> Option<JobRef> {
-        for injector in &self.injectors {
-            loop {
-                match injector.steal() {
-                    Steal::Success(job) => return Some(job),
-                    Steal::Empty => break,
-                    Steal::Retry => {}
-                }
-            }
-        }
-        self.members.all().iter().find_map(|member| member.steal_any())
-    }
-
-    /// Cancels every timer on its way to the driver.
-    #[cold]
-    pub(crate) fn sweep_intake(&self) {
-        for notice in self.intake.take() {
-            match notice {
-                Notice::Arm { job, .. } => self.cancel_by_shutdown(&job),
-                // Their jobs run, or are swept from where they wait.
-                Notice::Deadline { .. }
-                | Notice::Hedge { .. }
-                | Notice::Line { .. }
-                | Notice::Forget(_) => {}
-            }
-        }
-    }
-
-    pub(crate) fn cancel_by_shutdown(&self, job: &JobRef) {
-        let swept = self.note_queued(job);
-        self.end_swept(job, swept);
-    }
-
-    /// As [`note_swept`](Self::note_swept), for a job that was found in a queue. One that runs all the same
-    /// may finish: the entry was left over, or was for a second attempt.
-    pub(crate) fn note_queued(&self, job: &JobRef) -> Swept {
-        if job.state.peek().state().is_leased() {
-            return Swept { ended: None, tell: false };
-        }
-        self.note_swept(job)
-    }
-
-    /// The part that calls no foreign code: the job's word is final, and it is in the report.
-    pub(crate) fn note_swept(&self, job: &JobRef) -> Swept {
-        match job.state.cancel(true) {
-            Cancel::Now { from, ended } => self.note_ended(job, from, ended),
-            // An entry left over: its job runs, or is over.
-            Cancel::Requested | Cancel::TooLate => {
-                let over = job.state.peek().state() == State::Cancelled;
-                Swept { ended: None, tell: over && self.note_cancelled(job, None) }
-            }
-        }
-    }
-
-    /// The same for a job whose word somebody has just made final.
-    pub(crate) fn note_ended(&self, job: &JobRef, from: State, ended: Ended) -> Swept {
-        Swept { ended: Some((from, ended)), tell: self.note_cancelled(job, None) }
-    }
-
-    /// The other part. Once, by whoever has it from the first.
-    pub(crate) fn end_swept(&self, job: &JobRef, swept: Swept) {
-        if let Some((from, ended)) = swept.ended {
-            self.sign_off(job);
-            if from.has_its_key() {
-                self.pass_key_on(job);
-            }
-            self.clear_up(job, ended);
-        }
-        if swept.tell {
-            self.tell_cancelled(job);
-        }
-    }
-
     // --- counting -------------------------------------------------------------------------------
 
     /// Counts in the member's own set, or in the shared one.
@@ -764,14 +401,5 @@ impl fmt::Debug for Shared {
 impl AdvanceListener for Shared {
     fn clock_advanced(&self) {
         self.bell.ring();
-    }
-}
-
-impl Closing {
-    /// A job was cancelled; if by the shutdown, it belongs into the report.
-    fn swept(&self, word: Word) {
-        if word.by_shutdown() {
-            self.report_swept(word.attempts() > 0);
-        }
     }
 }
