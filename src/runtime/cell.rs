@@ -89,8 +89,8 @@ pub(crate) enum Ran {
     Written,
     /// There was a value, but the attempt was no longer the current one. The value is dropped.
     Fenced,
-    /// No value.
-    Failed(Failure),
+    /// No value. Boxed: what comes out of every attempt is two words.
+    Failed(Box<Failure>),
     /// It asks for another turn.
     Snoozed(core::time::Duration),
     /// It asks to be cancelled.
@@ -196,13 +196,17 @@ fn settle(job: &Header, ctx: &JobCtx, verdict: Verdict) {
 }
 
 impl Failure {
-    fn new(cause: super::BoxError, retryable: bool, delay: Option<core::time::Duration>) -> Self {
-        Self { cause: super::error::AttemptError::Failed(cause.into()), retryable, delay }
+    fn new(
+        cause: super::BoxError,
+        retryable: bool,
+        delay: Option<core::time::Duration>,
+    ) -> Box<Self> {
+        Box::new(Self { cause: super::error::AttemptError::Failed(cause.into()), retryable, delay })
     }
 
-    fn panicked(payload: Box<dyn Any + Send>) -> Self {
+    fn panicked(payload: Box<dyn Any + Send>) -> Box<Self> {
         let cause = super::error::AttemptError::Panicked(JobPanic::new(payload));
-        Self { cause, retryable: true, delay: None }
+        Box::new(Self { cause, retryable: true, delay: None })
     }
 }
 

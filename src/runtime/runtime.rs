@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::builder::Builder;
-use super::cell::Handed;
+use super::cell::{self, Handed};
 use super::ctx::JobCtx;
 use super::dead_letters::DeadLetters;
 use super::error::{ConfigError, NotCounted, SubmitError};
@@ -84,13 +84,14 @@ impl Runtime {
     ///
     /// # Errors
     /// [`SubmitError`] gives the closure back: the runtime shuts down, or is full.
+    #[inline]
     pub fn submit<F, R>(&self, job: F) -> Result<JobHandle<R::Value>, SubmitError<F>>
     where
         F: Fn(&JobCtx) -> R + Send + Sync + 'static,
         R: IntoOutcome,
         R::Value: Send + 'static,
     {
-        self.job(job).submit()
+        submit::submit_plain(self.shared(), job, cell::Many)
     }
 
     /// Runs many jobs; cheaper than one by one, because workers are woken once.
@@ -114,13 +115,14 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
+    #[inline]
     pub fn submit_once<F, R>(&self, job: F) -> Result<JobHandle<R::Value>, SubmitError<F>>
     where
         F: FnOnce(&JobCtx) -> R + Send + 'static,
         R: IntoOutcome,
         R::Value: Send + 'static,
     {
-        self.job_once(job).submit()
+        submit::submit_plain(self.shared(), job, |job| cell::Once(Some(job)))
     }
 
     /// Runs a job that may be tried again, but never while a late attempt of it is still running: so it
@@ -142,13 +144,14 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
+    #[inline]
     pub fn submit_mut<F, R>(&self, job: F) -> Result<JobHandle<R::Value>, SubmitError<F>>
     where
         F: FnMut(&JobCtx) -> R + Send + 'static,
         R: IntoOutcome,
         R::Value: Send + 'static,
     {
-        self.job_mut(job).submit()
+        submit::submit_plain(self.shared(), job, cell::InTurn)
     }
 
     /// A job to say more about (key, name, retries, priority, …) before it is submitted.

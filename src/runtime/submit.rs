@@ -464,6 +464,24 @@ impl<F> Job<'_, F, OneAttempt> {
     }
 }
 
+/// Hands in a job of which nothing is to be said: what [`Job::submit`] does, without a [`Job`].
+#[inline]
+pub(crate) fn submit_plain<F, B: Body>(
+    shared: &Shared,
+    closure: F,
+    body: impl FnOnce(F) -> B,
+) -> Result<JobHandle<B::Value>, SubmitError<F>> {
+    if shared.closing.has_begun() || !shared.room.take() {
+        return Err(shared.refusal(closure));
+    }
+    let options = Options::complete(None, shared);
+    let word = StateCell::new(State::Ready);
+    let (home, id) = (shared.address(), shared.next_id());
+    let (job, handle) = JobRef::new(body(closure), word, home, id, Priority::Normal, options);
+    shared.push(job);
+    Ok(JobHandle::new(handle))
+}
+
 /// Not all of many jobs were taken.
 #[derive(thiserror::Error)]
 #[error("{} jobs were taken, {} were not: {reason}", .taken.len(), .rest.len())]
@@ -548,6 +566,7 @@ impl Shared {
         blocking(|| self.room.take_within(timeout, || self.closing.has_begun()))
     }
 
+    #[cold]
     fn refusal<F>(&self, job: F) -> SubmitError<F> {
         if self.closing.has_begun() { SubmitError::Closed(job) } else { SubmitError::Full(job) }
     }

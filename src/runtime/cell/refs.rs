@@ -26,6 +26,7 @@ unsafe impl Sync for JobRef {}
 
 impl JobRef {
     /// A new job with two references: this one, and the handle's.
+    #[inline]
     pub(crate) fn new<B: Body>(
         body: B,
         first: StateCell,
@@ -34,7 +35,10 @@ impl JobRef {
         priority: Priority,
         options: Option<Box<Options>>,
     ) -> (Self, Handle<B::Value>) {
-        let cell = Box::new(Cell::<B> {
+        // Written where it stays: a cell that is put together elsewhere is copied, and a copy of what was
+        // just written waits for it.
+        let mut cell = Box::<Cell<B>>::new_uninit();
+        cell.write(Cell::<B> {
             header: Header {
                 state: first,
                 references: AtomicU32::new(2),

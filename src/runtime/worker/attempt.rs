@@ -168,7 +168,7 @@ impl Local {
         let lease = match serial {
             // The first one holds the lease for both.
             Some(serial) if turn.second => {
-                let ran = self.call(job, turn, attempt, serial.token());
+                let ran = self.call_keyed(job, turn, attempt, serial.token());
                 return self.end(
                     job,
                     Tried { turn, attempt, began, token: serial.token(), held: None },
@@ -189,14 +189,14 @@ impl Local {
                     NoLease::Fenced => Ran::Fenced,
                     NoLease::Refused(refused) => {
                         let cause = AttemptError::NoLease(refused);
-                        Ran::Failed(Failure { cause, retryable: true, delay: None })
+                        Ran::Failed(Box::new(Failure { cause, retryable: true, delay: None }))
                     }
                 };
                 (None, FencingToken::of(0, 0), ran)
             }
             Some(Ok(held)) => {
                 let token = held.token();
-                (Some(held), token, self.call(job, turn, attempt, token))
+                (Some(held), token, self.call_keyed(job, turn, attempt, token))
             }
             None => {
                 let token = FencingToken::of(0, u64::from(epoch));
@@ -209,24 +209,32 @@ impl Local {
     /// An attempt is out of the closure, or did not get into it.
     #[inline]
     fn end(&self, job: &JobRef, tried: Tried, ran: Ran) {
+        if let Ran::Written = ran {
+            let shared = &*self.shared;
+            self.member.counters.succeeded.own();
+            shared.live.deposit(&self.budget);
+            // Before anybody else may begin on the key: a lease in the way would be revoked.
+            release(tried.held);
+            let ended = job.state.publish(State::Succeeded, true);
+            shared.finish(job, ended, false);
+        } else {
+            self.end_without_value(job, tried, ran);
+        }
+    }
+
+    #[inline(never)]
+    fn end_without_value(&self, job: &JobRef, tried: Tried, ran: Ran) {
         let shared = &*self.shared;
         let Tried { turn, attempt, held, .. } = tried;
         let epoch = turn.epoch;
         match ran {
-            Ran::Written => {
-                self.member.counters.succeeded.own();
-                shared.live.deposit(&self.budget);
-                // Before anybody else may begin on the key: a lease in the way would be revoked.
-                release(held);
-                let ended = job.state.publish(State::Succeeded, true);
-                shared.finish(job, ended, false);
-            }
+            Ran::Written => unreachable!("that has a value"),
             Ran::Fenced => {
                 release(held);
                 shared.late(job, attempt, &self.member);
             }
             Ran::Failed(failure) => {
-                self.failed(job, Tried { held, ..tried }, failure);
+                self.failed(job, Tried { held, ..tried }, *failure);
             }
             Ran::Pending => self.pending(job, epoch, attempt),
             Ran::Snoozed(delay) if job.retryable() => {
@@ -251,23 +259,31 @@ impl Local {
         }
     }
 
-    /// Runs the closure.
+    /// Runs the closure of a job with a key.
+    #[inline(never)]
+    fn call_keyed(&self, job: &JobRef, turn: Turn, attempt: u32, token: FencingToken) -> Ran {
+        let key = job.options.as_ref().and_then(|o| o.serial.as_ref()).map(|s| &s.key);
+        if let Some(key) = key {
+            self.keys.borrow_mut().push(key.clone());
+        }
+        let ran = self.call(job, turn, attempt, token);
+        if key.is_some() {
+            self.keys.borrow_mut().pop();
+        }
+        ran
+    }
+
+    /// Runs the closure. In line: what comes out is looked at where it was put.
+    #[inline(always)]
     fn call(&self, job: &JobRef, turn: Turn, attempt: u32, token: FencingToken) -> Ran {
         // SAFETY: the job outlives the call, and the context with it: `attempt` gives its reference
         // up at the earliest when it has stood up.
         let ctx =
             unsafe { JobCtx::new(NonNull::new_unchecked(job.as_raw()), turn, attempt, token) };
-        let key = job.options.as_ref().and_then(|o| o.serial.as_ref()).map(|s| &s.key);
-        if let Some(key) = key {
-            self.keys.borrow_mut().push(key.clone());
-        }
         let watched = Watched::begin(self, job, turn.epoch, attempt);
         // SAFETY: `start` gave us this epoch, and we have not left.
         let ran = unsafe { job.attempt(&ctx) };
         watched.end(&ran);
-        if key.is_some() {
-            self.keys.borrow_mut().pop();
-        }
         ran
     }
 
