@@ -422,6 +422,39 @@ fn priorities_go_before_each_other() {
 }
 
 /// However many of high priority there are, one of low priority has its turn within 3 × 61.
+/// A worker whose own queue is long runs a job from outside after a few turns, not after the queue.
+#[test]
+fn a_job_from_outside_does_not_wait_for_all_that_came_from_inside() {
+    let rt = runtime(1);
+    let (inside, order) = (rt.clone(), Arc::new(Mutex::new(Vec::new())));
+    let note = |what: &'static str| {
+        let order = Arc::clone(&order);
+        move |_: &_| {
+            order.lock().unwrap().push(what);
+            Ok::<_, String>(())
+        }
+    };
+    let (filled, handed_in) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (at_filled, at_handed_in) = (Arc::clone(&filled), Arc::clone(&handed_in));
+    let jobs: Vec<_> = (0..200).map(|_| note("inside")).collect();
+    let filler = rt.submit_once(move |_| {
+        let jobs: Vec<_> = jobs.into_iter().map(|job| inside.submit(job).unwrap()).collect();
+        at_filled.wait();
+        at_handed_in.wait();
+        Ok::<_, String>(jobs)
+    });
+    filled.wait();
+    let outside = rt.submit(note("outside")).unwrap();
+    handed_in.wait();
+    outside.get().unwrap();
+    for job in filler.unwrap().get().unwrap() {
+        job.get().unwrap();
+    }
+    let order = order.lock().unwrap();
+    let before = order.iter().position(|what| *what == "outside").unwrap();
+    assert!(before < 16, "{before} of {} came first", order.len() - 1);
+}
+
 #[test]
 fn low_priority_is_not_starved_by_a_job_that_always_comes_again() {
     #[derive(Clone)]

@@ -18,6 +18,8 @@ use crate::sync::thread;
 
 /// Every so many turns the order of the queues is turned round, so that no queue starves another.
 const FAIR_TURN: u32 = 61;
+/// Every so many turns a job from outside comes before those that the worker's own jobs handed in.
+const OUTSIDE_TURN: u32 = 8;
 /// Jobs in a row from the slot of the job pushed last; then the others get a turn.
 const LIFO_STREAK: u32 = 3;
 /// Rounds of searching before a worker goes to sleep, each of which yields the processor.
@@ -226,6 +228,11 @@ impl Local {
             }
         }
         if let Some(job) = self.inject_one(Priority::High) {
+            return Some(job);
+        }
+        if tick.is_multiple_of(OUTSIDE_TURN)
+            && let Some(job) = self.inject_one(Priority::Normal)
+        {
             return Some(job);
         }
         if self.streak.get() < LIFO_STREAK
