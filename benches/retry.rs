@@ -1,10 +1,14 @@
-//! What a retry policy costs: eight delays from 100 ms, doubling, at most 30 s. And what a retry
-//! budget costs: a success, and a retry that two successes pay for.
+//! What a retry policy costs: a call that succeeds at once, beside the call itself; eight delays from
+//! 100 ms, doubling, at most 30 s. And what a retry budget costs: a success, and a retry that two successes
+//! pay for.
 
+use std::future::{Future, Ready, ready};
 use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
+use backon::{BackoffBuilder, BlockingRetryable, ExponentialBuilder, Retryable};
 use criterion::{Criterion, criterion_group, criterion_main};
 use tenure::retry::{Jitter, RetryBudget, RetryPolicy};
 use tokio_retry::strategy::{ExponentialBackoff, jitter};
@@ -35,6 +39,97 @@ fn backon() -> ExponentialBuilder {
         .with_max_delay(CAP)
         .with_factor(2.0)
         .with_max_times(8)
+}
+
+/// What succeeds at once.
+#[inline]
+fn call(n: u64) -> Result<u64, u64> {
+    if black_box(n) == u64::MAX { Err(n) } else { Ok(n) }
+}
+
+/// Its value: so that no row is timed with the moves of its own type of error.
+#[inline]
+fn value<E>(result: Result<u64, E>) -> u64 {
+    result.unwrap_or(0)
+}
+
+/// What such a future comes to, without an executor around it.
+#[inline]
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("it has nothing to wait for"),
+    }
+}
+
+fn no_sleep(_: Duration) -> Ready<()> {
+    ready(())
+}
+
+fn successes(c: &mut Criterion) {
+    let plain = policy(Jitter::Full);
+    let timed = RetryPolicy::exponential(BASE).max_elapsed(CAP).build().unwrap();
+    let mut n = 0;
+    let mut next = move || {
+        n += 1;
+        black_box(n)
+    };
+    let mut group = c.benchmark_group("retry/a success at once");
+    group.bench_function("the call alone", |b| b.iter(|| value(call(next()))));
+    group.bench_function("tenure", |b| {
+        b.iter(|| {
+            let n = next();
+            value(black_box(&plain).run(|| call(n)))
+        });
+    });
+    group.bench_function("tenure, runner", |b| {
+        b.iter(|| {
+            let n = next();
+            value(black_box(&plain).runner().retry_if(|error| *error > 7).run(|_| call(n)))
+        });
+    });
+    group.bench_function("tenure, limit of time", |b| {
+        b.iter(|| {
+            let n = next();
+            value(black_box(&timed).run(|| call(n)))
+        });
+    });
+    group.bench_function("backon", |b| {
+        b.iter(|| {
+            let n = next();
+            value((|| call(n)).retry(backon().with_jitter()).sleep(std::thread::sleep).call())
+        });
+    });
+    group.finish();
+
+    let mut group = c.benchmark_group("retry/a success at once, async");
+    group.bench_function("the call alone", |b| {
+        b.iter(|| {
+            let n = next();
+            value(at_once(async move { call(n) }))
+        });
+    });
+    group.bench_function("tenure", |b| {
+        b.iter(|| {
+            let n = next();
+            value(at_once(black_box(&plain).run_async(move || async move { call(n) }, no_sleep)))
+        });
+    });
+    group.bench_function("backon", |b| {
+        b.iter(|| {
+            let n = next();
+            let retry = (move || async move { call(n) }).retry(backon().with_jitter());
+            value(at_once(retry.sleep(no_sleep).into_future()))
+        });
+    });
+    group.bench_function("tokio-retry", |b| {
+        b.iter(|| {
+            let n = next();
+            let delays = tokio_retry().map(jitter).take(8);
+            value(at_once(tokio_retry::Retry::start(delays, move || async move { call(n) })))
+        });
+    });
+    group.finish();
 }
 
 fn eight_delays(c: &mut Criterion) {
@@ -146,6 +241,6 @@ criterion_group! {
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
-    targets = eight_delays, budgets
+    targets = successes, eight_delays, budgets
 }
 criterion_main!(benches);

@@ -220,6 +220,52 @@ fn a_slow_operation_uses_up_the_time_for_retries() {
     assert_eq!((gave_up.attempts, gave_up.elapsed, gave_up.stop), (4, 12 * SEC, Stop::MaxElapsed));
 }
 
+/// Counts how often it is read.
+#[derive(Clone, Debug)]
+struct Watched(ManualClock, std::sync::Arc<std::sync::atomic::AtomicU32>);
+
+impl Clock for Watched {
+    fn now(&self) -> tenure::clock::Timestamp {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.now()
+    }
+
+    fn real_time_until(&self, deadline: tenure::clock::Timestamp) -> Option<Duration> {
+        self.0.real_time_until(deadline)
+    }
+}
+
+#[test]
+fn time_counts_from_the_beginning_where_it_is_limited_and_else_from_the_first_failure() {
+    let clock = ManualClock::new();
+    let elapsed = |policy: RetryPolicy| {
+        let mut seen = Vec::new();
+        let run = policy.runner().clock(clock.clone());
+        let gave_up = run
+            .run(|attempt| -> Result<(), ()> {
+                seen.push(attempt.elapsed);
+                clock.advance(3 * SEC);
+                Err(())
+            })
+            .unwrap_err();
+        (seen, gave_up.elapsed)
+    };
+    let three = || RetryPolicy::immediate().max_attempts(3);
+    let timed = three().max_elapsed(Duration::MAX).build().unwrap();
+    assert_eq!(elapsed(timed), (vec![Duration::ZERO, 3 * SEC, 6 * SEC], 9 * SEC));
+    assert_eq!(
+        elapsed(three().build().unwrap()),
+        (vec![Duration::ZERO, Duration::ZERO, 3 * SEC], 6 * SEC)
+    );
+
+    let watched = Watched(clock.clone(), Default::default());
+    let reads = || watched.1.swap(0, std::sync::atomic::Ordering::Relaxed);
+    let untimed = three().build().unwrap().runner::<()>().clock(watched.clone());
+    assert_eq!((untimed.run(|_| Ok(1)), reads()), (Ok(1), 0), "nothing asks for the time");
+    let timed = timed.runner::<()>().clock(watched.clone());
+    assert_eq!((timed.run(|_| Ok(1)), reads()), (Ok(1), 1));
+}
+
 #[test]
 fn a_future_is_retried_by_its_own_sleep() {
     let policy = RetryPolicy::exponential(SEC).jitter(Jitter::None).build().unwrap();

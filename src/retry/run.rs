@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::budget::RetryBudget;
 use super::policy::{Decision, RetryPolicy, Stop};
-use crate::clock::{Clock, MonotonicClock};
+use crate::clock::{AnyClock, Clock, Timestamp};
 use crate::sync::thread;
 
 impl RetryPolicy {
@@ -39,8 +39,16 @@ impl RetryPolicy {
     /// # Blocking
     ///
     /// Sleeps on the calling thread for as long as the policy says.
+    #[inline]
     pub fn run<T, E>(&self, mut operation: impl FnMut() -> Result<T, E>) -> Result<T, GaveUp<E>> {
-        self.runner().run(|_| operation())
+        if self.max_elapsed().is_some() {
+            return self.runner().run(|_| operation());
+        }
+        // A runner is made once there is something to do for it.
+        match operation() {
+            Ok(value) => Ok(value),
+            Err(error) => self.runner().go_on(Course::untimed(), error, |_| operation()),
+        }
     }
 
     /// Awaits the futures that `operation` makes until one succeeds or the policy gives up;
@@ -75,7 +83,16 @@ impl RetryPolicy {
         F: Future<Output = Result<T, E>>,
         S: Future<Output = ()>,
     {
-        self.runner().run_async(|_| operation(), sleep).await
+        if self.max_elapsed().is_some() {
+            return self.runner().run_async(|_| operation(), sleep).await;
+        }
+        match operation().await {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                let course = Course::untimed();
+                self.runner().go_on_async(course, error, |_| operation(), sleep).await
+            }
+        }
     }
 
     /// A run of this policy with its surroundings still to be chosen: the clock, the sleep, the
@@ -83,8 +100,8 @@ impl RetryPolicy {
     pub fn runner<E>(&self) -> Runner<'static, E> {
         Runner {
             policy: *self,
-            clock: Box::new(MonotonicClock::new()),
-            sleep: Box::new(thread::sleep),
+            clock: AnyClock::default(),
+            sleep: None,
             retry_if: None,
             on_retry: None,
             budget: None,
@@ -98,7 +115,8 @@ impl RetryPolicy {
 pub struct Attempt {
     /// Its number; the first is 1. Stays at `u32::MAX` once there.
     pub number: u32,
-    /// How long after the run's beginning the attempt began.
+    /// How long after the run's beginning the attempt began. The beginning is that of the first attempt if
+    /// the policy has a [`max_elapsed`](super::RetryPolicyBuilder::max_elapsed), else its failure.
     pub elapsed: Duration,
     /// The delay that was slept before it.
     pub delay: Duration,
@@ -133,11 +151,13 @@ pub struct Attempt {
 #[must_use]
 pub struct Runner<'a, E> {
     policy: RetryPolicy,
-    clock: Box<dyn Clock>,
-    sleep: Box<dyn FnMut(Duration) + Send + 'a>,
+    clock: AnyClock,
+    /// `None`: by blocking the thread.
+    sleep: Option<Box<dyn FnMut(Duration) + Send + 'a>>,
     retry_if: Option<RetryIf<'a, E>>,
     on_retry: Option<OnRetry<'a, E>>,
     budget: Option<&'a dyn Purse>,
+    /// `None`: of the process's own seed, once one is needed.
     rng: Option<fastrand::Rng>,
 }
 
@@ -164,14 +184,14 @@ impl<'a, E> Runner<'a, E> {
     /// The clock that measures [`max_elapsed`](super::RetryPolicyBuilder::max_elapsed). Defaults
     /// to [`MonotonicClock`].
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Box::new(clock);
+        self.clock = AnyClock::new(clock);
         self
     }
 
     /// How [`run`](Self::run) sleeps. Defaults to blocking the thread. Returning early only starts
     /// the next attempt early.
     pub fn sleep_with(mut self, sleep: impl FnMut(Duration) + Send + 'a) -> Self {
-        self.sleep = Box::new(sleep);
+        self.sleep = Some(Box::new(sleep));
         self
     }
 
@@ -208,6 +228,7 @@ impl<'a, E> Runner<'a, E> {
         self
     }
 
+    #[inline]
     fn succeeded(&self) {
         if let Some(budget) = self.budget {
             budget.deposit();
@@ -226,23 +247,41 @@ impl<'a, E> Runner<'a, E> {
     ///
     /// [`GaveUp`] holds the last error, and who stopped.
     pub fn run<T>(
-        mut self,
+        self,
         mut operation: impl FnMut(Attempt) -> Result<T, E>,
     ) -> Result<T, GaveUp<E>> {
-        let mut course = Course::begin(&mut self);
+        let course = Course::begin(&self);
+        match operation(course.attempt) {
+            Ok(value) => {
+                self.succeeded();
+                Ok(value)
+            }
+            Err(error) => self.go_on(course, error, operation),
+        }
+    }
+
+    /// The rest of a run, whose last attempt failed.
+    #[cold]
+    fn go_on<T>(
+        mut self,
+        mut course: Course,
+        mut error: E,
+        mut operation: impl FnMut(Attempt) -> Result<T, E>,
+    ) -> Result<T, GaveUp<E>> {
         loop {
-            let attempt = course.attempt(&self);
-            match operation(attempt) {
+            let delay = course.failed(&mut self, error)?;
+            if !delay.is_zero() {
+                match &mut self.sleep {
+                    Some(sleep) => sleep(delay),
+                    None => thread::sleep(delay),
+                }
+            }
+            match operation(course.next(&self, delay)) {
                 Ok(value) => {
                     self.succeeded();
                     return Ok(value);
                 }
-                Err(error) => {
-                    let delay = course.failed(&mut self, attempt, error)?;
-                    if !delay.is_zero() {
-                        (self.sleep)(delay);
-                    }
-                }
+                Err(again) => error = again,
             }
         }
     }
@@ -254,7 +293,29 @@ impl<'a, E> Runner<'a, E> {
     ///
     /// [`GaveUp`] holds the last error, and who stopped.
     pub async fn run_async<T, F, S>(
+        self,
+        mut operation: impl FnMut(Attempt) -> F,
+        sleep: impl FnMut(Duration) -> S,
+    ) -> Result<T, GaveUp<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+        S: Future<Output = ()>,
+    {
+        let course = Course::begin(&self);
+        match operation(course.attempt).await {
+            Ok(value) => {
+                self.succeeded();
+                Ok(value)
+            }
+            Err(error) => self.go_on_async(course, error, operation, sleep).await,
+        }
+    }
+
+    /// As [`go_on`](Self::go_on).
+    async fn go_on_async<T, F, S>(
         mut self,
+        mut course: Course,
+        mut error: E,
         mut operation: impl FnMut(Attempt) -> F,
         mut sleep: impl FnMut(Duration) -> S,
     ) -> Result<T, GaveUp<E>>
@@ -262,20 +323,17 @@ impl<'a, E> Runner<'a, E> {
         F: Future<Output = Result<T, E>>,
         S: Future<Output = ()>,
     {
-        let mut course = Course::begin(&mut self);
         loop {
-            let attempt = course.attempt(&self);
-            match operation(attempt).await {
+            let delay = course.failed(&mut self, error)?;
+            if !delay.is_zero() {
+                sleep(delay).await;
+            }
+            match operation(course.next(&self, delay)).await {
                 Ok(value) => {
                     self.succeeded();
                     return Ok(value);
                 }
-                Err(error) => {
-                    let delay = course.failed(&mut self, attempt, error)?;
-                    if !delay.is_zero() {
-                        sleep(delay).await;
-                    }
-                }
+                Err(again) => error = again,
             }
         }
     }
@@ -290,44 +348,46 @@ impl<E> fmt::Debug for Runner<'_, E> {
     }
 }
 
-/// What a run remembers between attempts.
+/// What a run remembers.
 struct Course {
-    begun: crate::clock::Timestamp,
-    number: u32,
-    delay: Duration,
-    rng: fastrand::Rng,
+    /// From when on its time counts. A run that succeeds at once need not know it.
+    begun: Option<Timestamp>,
+    /// The one that is under way, or that failed.
+    attempt: Attempt,
 }
 
 impl Course {
-    fn begin<E>(runner: &mut Runner<'_, E>) -> Self {
-        Self {
-            begun: runner.clock.now(),
-            number: 0,
-            delay: Duration::ZERO,
-            rng: runner.rng.take().unwrap_or_default(),
-        }
+    /// At its first attempt, without a limit of time.
+    const fn untimed() -> Self {
+        let attempt = Attempt { number: 1, elapsed: Duration::ZERO, delay: Duration::ZERO };
+        Self { begun: None, attempt }
     }
 
-    fn elapsed<E>(&self, runner: &Runner<'_, E>) -> Duration {
-        runner.clock.now().saturating_since(self.begun)
+    fn begin<E>(runner: &Runner<'_, E>) -> Self {
+        let begun = runner.policy.max_elapsed().map(|_| runner.clock.now());
+        Self { begun, ..Self::untimed() }
     }
 
-    fn attempt<E>(&mut self, runner: &Runner<'_, E>) -> Attempt {
-        self.number = self.number.saturating_add(1);
-        Attempt { number: self.number, elapsed: self.elapsed(runner), delay: self.delay }
+    fn elapsed<E>(&mut self, runner: &Runner<'_, E>) -> Duration {
+        let now = runner.clock.now();
+        now.saturating_since(*self.begun.get_or_insert(now))
+    }
+
+    /// The next attempt, after a delay.
+    fn next<E>(&mut self, runner: &Runner<'_, E>, delay: Duration) -> Attempt {
+        let number = self.attempt.number.saturating_add(1);
+        self.attempt = Attempt { number, elapsed: self.elapsed(runner), delay };
+        self.attempt
     }
 
     /// The delay before the next attempt.
-    fn failed<E>(
-        &mut self,
-        runner: &mut Runner<'_, E>,
-        attempt: Attempt,
-        error: E,
-    ) -> Result<Duration, GaveUp<E>> {
+    fn failed<E>(&mut self, runner: &mut Runner<'_, E>, error: E) -> Result<Duration, GaveUp<E>> {
         let elapsed = self.elapsed(runner);
+        let Attempt { number, delay, .. } = self.attempt;
         let worth_it = runner.retry_if.as_mut().is_none_or(|worth_it| worth_it(&error));
         let decision = if worth_it {
-            runner.policy.next(attempt.number, attempt.delay, elapsed, &mut self.rng)
+            let rng = runner.rng.get_or_insert_with(fastrand::Rng::new);
+            runner.policy.next(number, delay, elapsed, rng)
         } else {
             Decision::GiveUp(Stop::NotRetryable)
         };
@@ -339,14 +399,11 @@ impl Course {
         match decision {
             Decision::Retry(delay) => {
                 if let Some(observer) = &mut runner.on_retry {
-                    observer(&error, attempt, delay);
+                    observer(&error, self.attempt, delay);
                 }
-                self.delay = delay;
                 Ok(delay)
             }
-            Decision::GiveUp(stop) => {
-                Err(GaveUp { error, attempts: attempt.number, elapsed, stop })
-            }
+            Decision::GiveUp(stop) => Err(GaveUp { error, attempts: number, elapsed, stop }),
         }
     }
 }
@@ -360,7 +417,9 @@ pub struct GaveUp<E> {
     pub error: E,
     /// How many attempts were made.
     pub attempts: u32,
-    /// How long the run took.
+    /// How long the run took: from the beginning of the first attempt if the policy has a
+    /// [`max_elapsed`](super::RetryPolicyBuilder::max_elapsed) (which may be [`Duration::MAX`]), else from
+    /// its failure, so that a run that succeeds at once reads no clock.
     pub elapsed: Duration,
     /// Why there was no further attempt.
     pub stop: Stop,
