@@ -134,16 +134,20 @@ fn open(c: &mut Criterion) {
     compare(c, "open", &runs);
 }
 
-/// A permit taken and returned, beside tokio's semaphore; and a permit of a rate, let through and refused.
+/// A permit taken and returned (one that borrows, and one that owns), beside tokio's semaphore; and a permit of a rate, let through and refused.
 fn limits(c: &mut Criterion) {
     let limit = ConcurrencyLimit::new(1000);
     let semaphore = tokio::sync::Semaphore::new(1000);
     let free = RateLimit::new(Rate::per(1, Duration::ZERO).unwrap());
     let spent = RateLimit::new(Rate::per(1, HOUR).unwrap());
     let _ = spent.try_acquire();
-    let runs: [Run<'_>; 4] = [
-        ("tenure, concurrency", Box::new(|n| calls!(n, |_| limit.try_acquire().is_ok()))),
-        ("tokio, semaphore", Box::new(|n| calls!(n, |_| semaphore.try_acquire().is_ok()))),
+    let owned = std::sync::Arc::new(tokio::sync::Semaphore::new(1000));
+    let try_owned = || std::sync::Arc::clone(&owned).try_acquire_owned().is_ok();
+    let runs: [Run<'_>; 6] = [
+        ("tenure, borrowed", Box::new(|n| calls!(n, |_| limit.try_enter().is_ok()))),
+        ("tokio, borrowed", Box::new(|n| calls!(n, |_| semaphore.try_acquire().is_ok()))),
+        ("tenure, owned", Box::new(|n| calls!(n, |_| limit.try_acquire().is_ok()))),
+        ("tokio, owned", Box::new(|n| calls!(n, |_| try_owned()))),
         ("tenure, rate, let through", Box::new(|n| calls!(n, |_| free.try_acquire().is_ok()))),
         ("tenure, rate, refused", Box::new(|n| calls!(n, |_| spent.try_acquire().is_err()))),
     ];

@@ -63,6 +63,33 @@ fn permits_return_on_drop_and_those_in_line_come_first() {
 }
 
 #[test]
+fn a_permit_that_borrows_counts_and_stands_in_no_ones_way() {
+    let limit = ConcurrencyLimit::new(2);
+    let borrowed = limit.try_enter().unwrap();
+    let owned = limit.try_acquire().unwrap();
+    assert_eq!(limit.try_enter().unwrap_err().retry_after, None);
+    let (count, listener) = Count::new();
+    limit.watch(listener);
+    let mut waiting = limit.acquire_async();
+    drop(owned);
+    assert!(limit.try_enter().is_err(), "the first in line has it");
+    let first = waiting.try_get().expect("its turn").unwrap();
+    let mut waiting = limit.acquire_async();
+    drop(borrowed);
+    let second = waiting.try_get().expect("a borrowed one serves the line, too").unwrap();
+    assert_eq!((limit.in_use(), count.take()), (2, 0));
+    drop((first, second));
+    count.take();
+    let panics = std::panic::AssertUnwindSafe(|| {
+        let _entered = limit.try_enter().unwrap();
+        assert_eq!(limit.in_use(), 1);
+        std::panic::resume_unwind(Box::new("under the permit"));
+    });
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert_eq!((limit.in_use(), count.take()), (0, 1));
+}
+
+#[test]
 fn a_limit_is_changed_without_losing_a_waiter() {
     let limit = ConcurrencyLimit::new(0);
     assert!(limit.try_acquire().is_err());

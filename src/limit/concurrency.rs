@@ -39,7 +39,8 @@ use crate::sync::Arc;
 /// # Cost
 ///
 /// Taking and returning a permit are one locked instruction each on the limit's word, and one each on
-/// its count of owners. Only who waits takes a lock.
+/// its count of owners, which [`try_enter`](Self::try_enter) spares. Only who waits takes a lock. The
+/// [room's page](super) has figures.
 ///
 /// # Memory ordering
 ///
@@ -112,6 +113,21 @@ impl ConcurrencyLimit {
     pub fn try_acquire(&self) -> Result<Permit, Limited> {
         if self.core.seats.take() {
             Ok(Permit { core: Some(Arc::clone(&self.core)) })
+        } else {
+            Err(Limited::UNTIL_RETURNED)
+        }
+    }
+
+    /// The same as [`try_acquire`](Self::try_acquire) with a permit that borrows this limit: for what is
+    /// done right here.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    #[inline]
+    pub fn try_enter(&self) -> Result<Entered<'_>, Limited> {
+        if self.core.seats.take() {
+            Ok(Entered { core: &self.core })
         } else {
             Err(Limited::UNTIL_RETURNED)
         }
@@ -217,8 +233,17 @@ impl ConcurrencyLimit {
     }
 }
 
-/// The line, and those who listen, after a change of the word.
+/// Returns a seat, and sees to whom that may concern.
 #[inline]
+fn give_back(core: &Arc<Core>) {
+    let before = core.seats.give_back();
+    if before.is_awaited() || before.is_watched() {
+        see_to(core, before.is_awaited(), before.is_watched());
+    }
+}
+
+/// The line, and those who listen, after a change of the word.
+#[cold]
 fn see_to(core: &Arc<Core>, awaited: bool, watched: bool) {
     if awaited {
         serve(core);
@@ -287,10 +312,7 @@ impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
-            let before = core.seats.give_back();
-            if before.is_awaited() || before.is_watched() {
-                see_to(&core, before.is_awaited(), before.is_watched());
-            }
+            give_back(&core);
         }
     }
 }
@@ -298,5 +320,24 @@ impl Drop for Permit {
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Permit")
+    }
+}
+
+/// A [`Permit`] that borrows its limit.
+#[must_use = "a permit that is dropped is returned"]
+pub struct Entered<'a> {
+    core: &'a Arc<Core>,
+}
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        give_back(self.core);
+    }
+}
+
+impl fmt::Debug for Entered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entered")
     }
 }

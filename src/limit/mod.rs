@@ -53,14 +53,16 @@
 //!
 //! # Measured
 //!
-//! On 2 cores of an AMD EPYC guest, `cargo bench --bench breaker -- limits`, medians in ns on 1 / 2 threads. The
-//! permits here own their limit, those of the semaphore borrow it:
+//! On 2 cores of an AMD EPYC guest, `cargo bench --bench breaker -- limits`, medians in ns on 1 / 2 threads:
 //!
 //! | | this crate | tokio |
 //! |---|---|---|
-//! | a permit taken and returned | 9.7 / 71.5 | `Semaphore::try_acquire` 10.8 / 29.7 |
-//! | a rate's permit, let through | 40.5 / 81.1 | |
-//! | a rate's permit, refused | 18.8 / 19.3 | |
+//! | a permit that borrows, taken and returned | [`try_enter`](ConcurrencyLimit::try_enter) 6.3 / 27 | `Semaphore::try_acquire` 9.4 / 29 |
+//! | one that owns | [`try_acquire`](ConcurrencyLimit::try_acquire) 9.2 / 56 | `try_acquire_owned` 13.9 / 71 |
+//! | a rate's permit, let through | 37 / 75 | |
+//! | a rate's permit, refused | 14 / 18 | |
+//!
+//! Medians of five runs; on two threads a run is up to a half off its median.
 
 mod adaptive;
 mod concurrency;
@@ -75,7 +77,7 @@ mod shed;
 mod watch;
 
 pub use adaptive::{AdaptiveBuilder, AdaptiveLimit, AdaptivePermit};
-pub use concurrency::{ConcurrencyLimit, Permit};
+pub use concurrency::{ConcurrencyLimit, Entered, Permit};
 pub use error::{ConfigError, Limited};
 pub use gcra::Rate;
 pub use keyed::{KeyedConcurrency, KeyedPermit, LimitKey};
