@@ -7,7 +7,8 @@
 //! | `inside/…` | a job hands in 1,000 jobs; the outside takes their results; time per job |
 //! | `chained/…` | 1,000 jobs, each of which hands in the next one; time per job |
 //! | `many` | 1,000 jobs handed in by one call, where there is one; time per job |
-//! | `full` | as `outside`, with a watched attempt, a retry policy and the result |
+//! | `full` | as `outside`, with a watched attempt, a retry policy and the result; see `retried` for what peers do |
+//! | `full, one failure` | the same where the first attempt fails and is made again at once |
 //!
 //! Each of the first four with empty jobs, and (but for the batches) with jobs of 1 and 20 µs. The time
 //! from handing in to starting is in `runtime_latency`.
@@ -30,6 +31,7 @@
 //! | full | 121 | 183 | – | 282 | 0.66 |
 
 mod pools;
+mod retried;
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -38,6 +40,7 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use pools::{AsyncExecutor, Channel, Pool, Rayon, Tenure, ThreadPool, Tokio, work};
+use retried::Retrying;
 
 const JOBS: u64 = 1000;
 
@@ -140,12 +143,37 @@ fn benches(c: &mut Criterion) {
     one(&mut group, "channel", &channel, |pool| outside(pool, JOBS, 0));
     group.finish();
 
-    let mut group = c.benchmark_group("full");
-    group.throughput(Throughput::Elements(JOBS));
-    one(&mut group, "tenure", &full, |pool| outside(pool, JOBS, 0));
-    one(&mut group, "channel", &channel, |pool| outside(pool, JOBS, 0));
-    one(&mut group, "tokio", &tokio, |pool| outside(pool, JOBS, 0));
-    group.finish();
+    let peers = (retried::Tokio::new(), retried::Apalis::new());
+    let actors = (retried::Ractor::new(), retried::Kameo::new());
+    let ours = retried::Tenure::new();
+    for (title, failures) in [("full", 0), ("full, one failure", 1)] {
+        let mut group = c.benchmark_group(title);
+        group.throughput(Throughput::Elements(JOBS));
+        if failures == 0 {
+            one(&mut group, "tenure", &full, |pool| outside(pool, JOBS, 0));
+            one(&mut group, "channel, bare", &channel, |pool| outside(pool, JOBS, 0));
+            one(&mut group, "tokio, bare", &tokio, |pool| outside(pool, JOBS, 0));
+        } else {
+            again(&mut group, "tenure", &ours, failures);
+        }
+        again(&mut group, "tokio, by hand", &peers.0, failures);
+        again(&mut group, "apalis", &peers.1, failures);
+        again(&mut group, "ractor", &actors.0, failures);
+        again(&mut group, "kameo", &actors.1, failures);
+        group.finish();
+    }
+}
+
+/// As `outside`, with jobs that are watched and tried again.
+fn again<R: Retrying>(group: &mut Group<'_>, name: &str, pool: &R, failures: u32) {
+    group.bench_function(name, |b| {
+        b.iter(|| {
+            let handles: Vec<_> = (0..JOBS).map(|n| pool.submit(n, failures)).collect();
+            for (n, handle) in (0..JOBS).zip(handles) {
+                assert_eq!(R::get(handle), n);
+            }
+        });
+    });
 }
 
 criterion_group! {
