@@ -9,7 +9,9 @@
 //! | `job` | 1,000 empty jobs handed in from outside, then all results taken; time per job |
 //!
 //! `job/plain` without the features `metrics` and `tracing` is what a job costs; with them, what it costs
-//! that they are there; `job/measured`, that durations and waits are measured.
+//! that they are there; `job/measured`, that durations and waits are measured; `job/no span wanted`, a
+//! subscriber that wants warnings alone; `job/each span kept by a registry`, one that wants all and does
+//! nothing with them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,6 +101,22 @@ fn jobs(c: &mut Criterion) {
         outside("measured", &measured);
         outside("plain again", &plain);
         outside("measured again", &measured);
+    }
+    // Last, because what was set once stays set.
+    #[cfg(feature = "tracing")]
+    {
+        use tracing_subscriber::filter::LevelFilter;
+        use tracing_subscriber::util::SubscriberInitExt;
+        use tracing_subscriber::{Layer, Registry, layer::SubscriberExt, reload};
+
+        struct Nothing;
+        impl<S: tracing::Subscriber> Layer<S> for Nothing {}
+
+        let (filter, level) = reload::Layer::new(LevelFilter::WARN);
+        Registry::default().with(filter).with(Nothing).init();
+        outside("no span wanted", &plain);
+        level.reload(LevelFilter::TRACE).expect("it is there");
+        outside("each span kept by a registry", &plain);
     }
     group.finish();
 }

@@ -11,9 +11,9 @@
 //! back. If JudgeFence comes first, ReadStanding sees CONDEMNED, and who of the two moves it next decides.
 //! So a beat that was answered with yes is never followed by a death that did not count it.
 //!
-//! BeatFence is the light side of an asymmetric fence, which costs the beater nothing; JudgeFence is the
-//! heavy one, once a death. Where the system has none, a beat that comes at the very moment of the verdict
-//! may be answered with yes for the last time.
+//! BeatFence is the light side of an asymmetric fence, which on Linux is no instruction of the beater's;
+//! JudgeFence is the heavy one, once a death. Where the system has none, a beat that comes at the very moment
+//! of the verdict may be answered with yes for the last time.
 //!
 //! ```text
 //!            condemn — judge                 confirm — judge

@@ -272,7 +272,7 @@ impl AdvanceListener for Inner {
     }
 }
 
-/// A registry of who is expected to beat. Cheap to clone; clones are the same one. See the
+/// A registry of who is expected to beat. Clones are the same one. See the
 /// [room's tour](super).
 #[derive(Clone)]
 pub struct Health {

@@ -8,7 +8,7 @@ pub type Label = Cow<'static, str>;
 
 /// A wish to hold a key: how long, and optionally who and why.
 ///
-/// A plain [`Duration`] is a request without labels and costs nothing more.
+/// A plain [`Duration`] is a request without labels.
 ///
 /// ```
 /// use std::time::Duration;

@@ -155,8 +155,8 @@ impl<K: LeaseKey, V: LeaseValue, C: Clock> Session<K, V, C> {
     }
 
     /// Takes the key of `handle` for as long as the session lasts. The guard's own
-    /// [`renew`](super::OwnedLease::renew) is refused; everything else is as with any lease, a little
-    /// slower: each check looks for the session in the index.
+    /// [`renew`](super::OwnedLease::renew) is refused; everything else is as with any lease, but that
+    /// each check looks for the session in the index.
     ///
     /// # Errors
     ///

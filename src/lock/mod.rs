@@ -342,7 +342,7 @@ pub type AdaptiveCondvar = lock_api::Condvar<RawAdaptiveCondvar>;
 /// for ever, behind a writer that waits for it.
 ///
 /// When it is let go of, all who wait are woken and try again: it is made for many readers and few
-/// writers. Where sections are short and writes are frequent, an [`AdaptiveMutex`] is faster.
+/// writers. Where writes are frequent take an [`AdaptiveMutex`], which wakes one.
 pub type AdaptiveRwLock<T> = lock_api::RwLock<RawAdaptiveRwLock, T>;
 
 /// Lets go of its [`AdaptiveRwLock`] when it is dropped. Not `Send`:

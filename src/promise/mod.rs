@@ -114,7 +114,7 @@
 //! | a waker | the setting thread calls `wake` |
 //! | `Drop` of a value nobody took | whoever leaves second |
 //!
-//! Inline is fastest (no hand-over) and right for work of a microsecond or so; the setter waits for
+//! Inline has no hand-over and is right for work of a microsecond or so; the setter waits for
 //! it. Bind to an executor what blocks, takes long, or must not run under the setter's locks.
 //!
 //! What becomes ready *inside* a callback runs at once to a depth of four, then queues until the

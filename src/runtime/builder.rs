@@ -266,8 +266,9 @@ impl Builder {
     }
 
     /// Measures how long attempts take and jobs wait, and says how what
-    /// [`Runtime::publish_metrics`] publishes is labelled. Costs each attempt a reading or two of the clock.
-    /// Defaults to none: then counters and gauges are published, and nothing is measured.
+    /// [`Runtime::publish_metrics`] publishes is labelled. Costs each attempt a reading or two of the clock:
+    /// see the [figures](super#measured). Defaults to none: then counters and gauges are published, and
+    /// nothing is measured.
     #[cfg(feature = "metrics")]
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = Some(metrics);

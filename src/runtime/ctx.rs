@@ -118,8 +118,8 @@ impl JobCtx {
         if self.header().state.heartbeat(self.epoch) { Ok(()) } else { Err(self.fenced()) }
     }
 
-    /// The same, cheaper where it has been called since the driver looked: as if it had been called a
-    /// moment earlier. False: the lease is lost.
+    /// The same, by a look at the word where it has been called since the driver looked: as if it had been
+    /// called a moment earlier. False: the lease is lost.
     pub(crate) fn show_life(&self) -> bool {
         self.header().state.seems_alive(self.epoch) || self.heartbeat().is_ok()
     }

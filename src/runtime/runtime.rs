@@ -34,7 +34,7 @@ const EVENTS: usize = 1024;
 
 /// A pool of workers that runs jobs, tries them again, and notices when they get stuck.
 ///
-/// Cheap to clone; clones are the same runtime, and jobs may hold one. See the
+/// Clones are the same runtime, and jobs may hold one. See the
 /// [room's docs](super) for the tour.
 ///
 /// # Cancellation and drop
@@ -94,7 +94,7 @@ impl Runtime {
         submit::submit_plain(self.shared(), job, cell::Many)
     }
 
-    /// Runs many jobs; cheaper than one by one, because workers are woken once.
+    /// Runs many jobs. Workers are woken once for all of them.
     ///
     /// # Errors
     /// [`SubmitManyError`] has the handles of those that were taken, and gives the others back.

@@ -9,7 +9,7 @@
 //! | `outcome` | `attempt` | `done`, `failed`, `late`, `snoozed`, `cancelled`, `pending` |
 //!
 //! The span's parent is the one in which the job was submitted, not whatever the worker is in. Subscribers
-//! are foreign code: their panics go no further.
+//! are foreign code: their panics go no further. What a span costs is among the [figures](super::super#measured).
 
 use tracing::{Level, Span, span};
 

@@ -1,7 +1,7 @@
 //! Actors: state that one message at a time may touch.
 //!
-//! An [`Actor`] lives on the runtime's workers, never on two at once, and has a mailbox. It costs nothing
-//! while it has nothing to do. [`actor`] starts one by itself; as a child of a
+//! An [`Actor`] lives on the runtime's workers, never on two at once, and has a mailbox. It takes no
+//! thread while that is empty. [`actor`] starts one by itself; as a child of a
 //! [supervisor](crate::supervise) it is started again when it fails.
 //!
 //! # The word

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::promise::{Eventual, failed, promise};
 use crate::sync::Arc;
 
-/// The way to an actor. Cheap to clone; clones are references to the same actor.
+/// The way to an actor. Clones are references to the same actor.
 ///
 /// | call | when the mailbox is full |
 /// |---|---|

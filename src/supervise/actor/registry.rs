@@ -12,7 +12,7 @@ use super::reference::ActorRef;
 use super::word::Phase;
 use crate::lock::Mutex;
 
-/// Where actors are found by name. Cheap to clone; clones are the same registry. There may be several.
+/// Where actors are found by name. Clones are the same registry. There may be several.
 ///
 /// A name belongs to at most one actor that takes messages. It is given back when that actor stops, before
 /// its watchers, its supervisor among them, hear of the end: so the next incarnation finds it free, and

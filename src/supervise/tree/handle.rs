@@ -18,7 +18,7 @@ use crate::supervise::actor::{ActorRef, Down};
 /// Starts its children, watches them, starts them again, and stops them. See the
 /// [room's docs](crate::supervise) for the tour.
 ///
-/// Cheap to clone; clones are the same supervisor.
+/// Clones are the same supervisor.
 ///
 /// # Cancellation and drop
 ///
