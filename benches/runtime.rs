@@ -13,22 +13,7 @@
 //! Each of the first four with empty jobs, and (but for the batches) with jobs of 1 and 20 µs. The time
 //! from handing in to starting is in `runtime_latency`.
 //!
-//! Medians of one short run on two cores of an AMD EPYC guest with nothing else running (`cargo bench
-//! --bench runtime -- --measurement-time 0.5 --sample-size 15`), nanoseconds a job, and over the best peer:
-//!
-//! All but the chained row are from before jobs could stand behind gates; what those cost a job without any
-//! was within the noise of an interleaved run (outside 1.1, inside 0.8, full 1.2 of what it was).
-//!
-//! | row | tenure | channel | rayon | tokio | ratio |
-//! |---|---|---|---|---|---|
-//! | outside, empty | 106 | 186 | 254 | 287 | 0.57 |
-//! | batches of 64, empty | 146 | 193 | 274 | 746 | 0.76 |
-//! | inside, empty | 150 | 198 | 262 | 454 | 0.76 |
-//! | chained, empty | 110 | 52 | 48 | – | 2.3 |
-//! | outside, 1 µs | 965 | 966 | 1,117 | 964 | 1.05 (async-executor or threadpool 922) |
-//! | inside, 1 µs | 889 | 909 | 911 | 1,135 | 0.98 |
-//! | many | 113 | 174 | – | – | 0.65 |
-//! | full | 121 | 183 | – | 282 | 0.66 |
+//! What came of it stands in the documentation of `tenure::runtime`.
 
 mod pools;
 mod retried;

@@ -167,6 +167,10 @@
 //! | `get`, `.await`, `on_complete` | wait for the job's end, which comes | the same |
 //! | `shutdown` | begins it | waits for the same end, with the earliest of the deadlines, and gets the same report |
 //! | drop of the last [`Runtime`] | begins it, without a deadline, and does not wait | nothing |
+//!
+//! # Measured
+//!
+#![doc = include_str!("measured.md")]
 
 mod builder;
 mod cell;
