@@ -50,8 +50,9 @@
 //!
 //! | | this crate | peers |
 //! |---|---|---|
-//! | a call that succeeds at once | 3.4 | backon 4.1 |
-//! | the same async | 3.7 | backon 5.4, tokio-retry 7.7 |
+//! | a call that succeeds at once, 1.3 alone | 2.7 | backon 5.5 |
+//! | the same async, 1.2 alone | 3.9 | backon 6.9, tokio-retry 7.5 |
+//! | the same by a [`runner`](RetryPolicy::runner); with a limit of time | 16; 32 | |
 //! | eight delays | 29 | tokio-retry 16, backon 92 |
 //! | eight delays, full jitter | 32 | tokio-retry 163, backon 118 |
 //! | a success paid into a full budget | 8 (2 without a rate) | tower 36 |
