@@ -182,7 +182,7 @@ type OnRetry<'a, E> = Box<dyn FnMut(&E, Attempt, Duration) + Send + 'a>;
 
 impl<'a, E> Runner<'a, E> {
     /// The clock that measures [`max_elapsed`](super::RetryPolicyBuilder::max_elapsed). Defaults
-    /// to [`MonotonicClock`].
+    /// to [`MonotonicClock`](crate::clock::MonotonicClock).
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = AnyClock::new(clock);
         self
