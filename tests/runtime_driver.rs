@@ -326,6 +326,44 @@ fn a_pause_of_five_seconds_gives_nobody_up() {
     assert_eq!((runs.load(SeqCst), stats.timed_out, stats.replaced_workers), (3, 0, 0));
 }
 
+/// The lag that is told after jobs that came due so much before the driver looked, one after another.
+fn lags_told(builder: tenure::runtime::Builder, lags: [Duration; 3]) -> Vec<Duration> {
+    let clock = ManualClock::new();
+    let rt = builder.workers(1).clock(clock.clone()).build().unwrap();
+    let events = rt.events();
+    for lag in lags {
+        let due = clock.now().saturating_add(SEC);
+        let mut job = rt.job(|_| Ok::<_, String>(())).run_at(due).submit().unwrap();
+        // It knows when it is to wake up.
+        let real = MonotonicClock::new();
+        let begun = real.now();
+        while rt.health().driver.sleeps_until != Some(due) {
+            assert!(real.now().saturating_since(begun) < LONG);
+            std::thread::yield_now();
+        }
+        clock.advance(SEC + lag);
+        value(&mut job).unwrap();
+    }
+    ends_clean(&rt);
+    // It has ended, and with it the subscription.
+    let told = events.filter_map(|event| match event {
+        Event::DriverLate { lag } => Some(lag),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn a_lag_is_told_from_the_threshold_on() {
+    let (short, long) = (Duration::from_millis(10), SEC / 2);
+    let almost = short - Duration::from_nanos(1);
+    let lags = [almost, short, long];
+    assert_eq!(lags_told(Runtime::builder(), lags), [short, long]);
+    assert_eq!(lags_told(Runtime::builder().driver_late_after(long), lags), [long]);
+    assert_eq!(lags_told(Runtime::builder().driver_late_after(Duration::ZERO), lags), lags);
+    assert!(lags_told(Runtime::builder().driver_late_after(Duration::MAX), lags).is_empty());
+}
+
 /// The listener hangs on the end of an attempt that the shutdown does not wait for: the job has its end,
 /// and the report counts it once.
 #[test]

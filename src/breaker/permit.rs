@@ -5,7 +5,13 @@ use core::fmt;
 use super::core::{Core, Ticket};
 use crate::sync::Arc;
 
-/// What a call comes to, as the breaker sees it.
+/// What a call comes to, as the breaker sees it: said by a [`Permit`], by the `judge` of
+/// [`CircuitBreaker::call_judged`](super::CircuitBreaker::call_judged), and by that of a runtime's job
+/// ([`Job::judged_by`](crate::runtime::Job::judged_by)).
+///
+/// Whoever answers is up, also with a "no": where everybody's calls go to one host, an answer that
+/// is no fault of its own is better a `Success` than ignored, or a half-open breaker whose probes are all
+/// refused never closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It went well.

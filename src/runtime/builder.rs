@@ -39,6 +39,7 @@ pub(crate) struct Config {
     #[cfg(feature = "metrics")]
     pub(crate) metrics: Option<Metrics>,
     pub(crate) max_stuck_workers: usize,
+    pub(crate) driver_late_after: Duration,
     pub(crate) thread_name: String,
     pub(crate) stack_size: usize,
     pub(crate) on_start: Option<Hook>,
@@ -70,6 +71,7 @@ impl fmt::Debug for Config {
 /// | [`replayable`](Self::replayable) | false: the closures of dead jobs are dropped |
 /// | [`max_stuck_workers`](Self::max_stuck_workers) | 64 |
 /// | [`max_spares`](Self::max_spares) | 64 |
+/// | [`driver_late_after`](Self::driver_late_after) | 10 ms |
 /// | [`thread_name`](Self::thread_name) | `tenure` |
 /// | [`stack_size`](Self::stack_size) | the system's |
 #[derive(Clone)]
@@ -88,6 +90,7 @@ pub struct Builder {
     on_letter_lost: Option<LetterHook>,
     max_stuck_workers: usize,
     max_spares: usize,
+    driver_late_after: Duration,
     thread_name: String,
     stack_size: Option<usize>,
     on_start: Option<Hook>,
@@ -114,6 +117,7 @@ impl Builder {
             on_letter_lost: None,
             max_stuck_workers: 64,
             max_spares: 64,
+            driver_late_after: Duration::from_millis(10),
             thread_name: "tenure".into(),
             stack_size: None,
             on_start: None,
@@ -226,6 +230,16 @@ impl Builder {
         self
     }
 
+    /// From when on it is worth an [event](Event::DriverLate) that the driver woke up too late. It is late by
+    /// some 50 µs most of the time, and by a millisecond or two on a busy machine; in what is longer, the
+    /// machine had no time for this process, and attempts may have been given more time than they were
+    /// promised. Whether it is told changes nothing of that: leases are extended by any lag. Zero tells of each,
+    /// [`Duration::MAX`] of none. Defaults to 10 ms.
+    pub fn driver_late_after(mut self, lag: Duration) -> Self {
+        self.driver_late_after = lag;
+        self
+    }
+
     /// What threads are called: this, a dash and a number. A NUL in it ends it. Defaults to `tenure`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
@@ -302,6 +316,7 @@ impl Builder {
             #[cfg(feature = "metrics")]
             metrics: self.metrics,
             max_stuck_workers: self.max_stuck_workers,
+            driver_late_after: self.driver_late_after,
             thread_name: self.thread_name,
             stack_size: self.stack_size.unwrap_or_else(usual_stack),
             on_start: self.on_start,

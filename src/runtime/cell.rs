@@ -31,6 +31,7 @@ pub(crate) use again::{Again, AgainUnseen, Keep, Lien};
 pub(crate) use bodies::{Handed, InTurn, Many, Once};
 pub(crate) use refs::{Handle, JobRef};
 
+use super::BoxError;
 use super::ctx::JobCtx;
 use super::error::{JobError, JobPanic, Unkept};
 use super::options::{Options, Past, Priority};
@@ -156,12 +157,12 @@ unsafe fn attempt<B: Body>(at: NonNull<Header>, ctx: &JobCtx) -> Ran {
         Ok(None) => return Ran::Pending,
         Err(payload) => {
             // SAFETY: alive, as above.
-            settle(unsafe { at.as_ref() }, ctx, Verdict::Failure);
+            settle(unsafe { at.as_ref() }, ctx, Verdict::Failure, None);
             return Ran::Failed(Failure::panicked(payload));
         }
     };
     // SAFETY: alive, as above.
-    settle(unsafe { at.as_ref() }, ctx, outcome.verdict());
+    settle(unsafe { at.as_ref() }, ctx, outcome.verdict(), outcome.error());
     match outcome {
         Outcome::Done(value) => {
             // SAFETY: alive, as above.
@@ -188,19 +189,19 @@ unsafe fn attempt<B: Body>(at: NonNull<Header>, ctx: &JobCtx) -> Ran {
 /// The closure is through: its gates are told, while the word is Leased, since that may call foreign code.
 /// So whoever has the job's result finds them told.
 #[inline]
-fn settle(job: &Header, ctx: &JobCtx, verdict: Verdict) {
-    if let Some(gates) = job.options.as_ref().and_then(|o| o.gates.as_deref()) {
-        let cancelled = verdict == Verdict::Failure && job.state.peek().cancel_requested();
-        gates.settle(ctx.turn(), if cancelled { Verdict::Ignored } else { verdict });
-    }
+fn settle(job: &Header, ctx: &JobCtx, verdict: Verdict, error: Option<&BoxError>) {
+    let Some(options) = job.options.as_deref() else { return };
+    let Some(gates) = options.gates.as_deref() else { return };
+    let verdict = match (verdict, error, &options.judge) {
+        (Verdict::Failure, ..) if job.state.peek().cancel_requested() => Verdict::Ignored,
+        (Verdict::Failure, Some(error), Some(judge)) => judge.ask(error),
+        _ => verdict,
+    };
+    gates.settle(ctx.turn(), verdict);
 }
 
 impl Failure {
-    fn new(
-        cause: super::BoxError,
-        retryable: bool,
-        delay: Option<core::time::Duration>,
-    ) -> Box<Self> {
+    fn new(cause: BoxError, retryable: bool, delay: Option<core::time::Duration>) -> Box<Self> {
         Box::new(Self { cause: super::error::AttemptError::Failed(cause.into()), retryable, delay })
     }
 

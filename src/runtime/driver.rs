@@ -419,7 +419,7 @@ impl Driver {
             });
         }
         self.notes = kept;
-        if !worst.is_zero() {
+        if !worst.is_zero() && worst >= self.shared.config.driver_late_after {
             self.todo.push_back(Deed::TellLate(worst));
         }
     }

@@ -74,7 +74,8 @@ pub enum Event {
         /// Which attempt, from 1.
         attempt: u32,
     },
-    /// The driver woke up too late, and extended the leases that it should have looked at.
+    /// The driver woke up too late, by [`Builder::driver_late_after`](super::Builder::driver_late_after) or
+    /// more, and extended the leases that it should have looked at.
     DriverLate {
         /// How late, at most.
         lag: Duration,

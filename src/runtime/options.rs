@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::error::AttemptRecord;
 use super::keys::Serial;
-use super::policy::{Gates, Queued};
+use super::policy::{Gates, Judge, Queued};
 use super::shared::Shared;
 use crate::clock::{Clock, Timestamp};
 use crate::retry::RetryPolicy;
@@ -145,6 +145,8 @@ pub(crate) struct Options {
     /// Of all live jobs the only one with this key.
     pub(crate) unique: Option<JobKey>,
     pub(crate) gates: Option<Box<Gates>>,
+    /// What its errors say about whoever is behind the gates.
+    pub(crate) judge: Option<Judge>,
     /// In the queue of a shedder, until it begins.
     pub(crate) place: Option<Queued>,
     /// Until its deadline, from when it is handed in.
@@ -181,6 +183,7 @@ impl Options {
             origin: None,
             unique: self.unique.clone(),
             gates: self.gates.as_ref().map(|gates| Box::new(gates.again())),
+            judge: self.judge.clone(),
             place: None,
             time: self.time,
             deadline: None,

@@ -42,7 +42,15 @@ impl<T> Outcome<T> {
         Self::RetryAfter(error.into(), delay)
     }
 
-    /// What it says about that which the job was to reach.
+    /// Its error, if it has one.
+    pub(crate) fn error(&self) -> Option<&BoxError> {
+        match self {
+            Self::Retry(error) | Self::RetryAfter(error, _) | Self::Fail(error) => Some(error),
+            Self::Done(_) | Self::Snooze(_) | Self::Cancel => None,
+        }
+    }
+
+    /// What it says about that which the job was to reach, unless the job says otherwise.
     pub(crate) fn verdict(&self) -> Verdict {
         match self {
             Self::Done(_) => Verdict::Success,

@@ -1,5 +1,6 @@
 //! A job that is being described.
 
+use core::error::Error;
 use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
@@ -13,11 +14,11 @@ use super::keys::Serial;
 use super::options::{Hedge, JobKey, Options, Priority};
 use super::outcome::IntoOutcome;
 use super::policy::line::Host;
-use super::policy::{Gate, Gates, Queued, Stage, adapters};
+use super::policy::{Gate, Gates, Judge, Queued, Stage, adapters};
 use super::shared::Shared;
 use super::state::{State, StateCell};
 use super::waiting::blocking;
-use crate::breaker::CircuitBreaker;
+use crate::breaker::{CircuitBreaker, Verdict};
 use crate::clock::{Clock, Timestamp};
 use crate::limit::{
     AdaptiveLimit, ConcurrencyLimit, Importance, KeyedConcurrency, KeyedRateLimit, LoadShedder,
@@ -226,8 +227,9 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
 
     /// Attempts only while the breaker lets them through: see [`CircuitBreaker`]. Behind one that is open the
     /// job waits, Suspended, and uses no attempt; the breaker's probes are jobs that wait, the first ones
-    /// first. An attempt with a value is a success; an error, a panic, a time-out is a failure; one that was
-    /// cancelled or snoozed says nothing. Defaults to none.
+    /// first. An attempt with a value is a success; an error is a failure, unless
+    /// [`judged_by`](Self::judged_by) says otherwise; so is a panic and a time-out; one that was cancelled or
+    /// snoozed says nothing. Defaults to none.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -243,6 +245,50 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// ```
     pub fn breaker(self, breaker: &CircuitBreaker) -> Self {
         self.gate(Stage::Breaker, Arc::new(breaker.clone()))
+    }
+
+    /// What an attempt's error says about those it called, to the job's breakers: all of them, whether they
+    /// are named before or after. Like the `judge` of [`CircuitBreaker::call_judged`], it keeps apart "no
+    /// answer" and "answered: no". [`Verdict::Ignore`] says nothing, and a probe with it is made again;
+    /// [`Verdict::Success`] says that they are well. (An [adaptive limit](Self::adaptive_concurrency) takes
+    /// a success for a sample, too.) Whether the job is tried again does not depend on it: that is the
+    /// [`Outcome`](super::Outcome)'s.
+    ///
+    /// Runs on the worker, after the closure, as part of the attempt and its time: keep it short. It is asked
+    /// about errors only: not about values, panics, time-outs, nor once the job is to be cancelled. A panic in it
+    /// counts as a failure and goes no further. Defaults to every error being a [`Verdict::Failure`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tenure::breaker::{CircuitBreaker, State, Verdict, Window};
+    /// use tenure::runtime::Outcome;
+    ///
+    /// #[derive(Debug, thiserror::Error)]
+    /// #[error("status {0}")]
+    /// struct Status(u16);
+    ///
+    /// let runtime = tenure::Runtime::builder().workers(1).build()?;
+    /// let host = CircuitBreaker::builder().window(Window::Count(1)).build()?;
+    /// let post = |status| {
+    ///     let job = runtime.job(move |_| Outcome::<()>::fail(Status(status)));
+    ///     job.breaker(&host).judged_by(|error| match error.downcast_ref() {
+    ///         Some(Status(400..500)) => Verdict::Success, // It is up, and does not want this one.
+    ///         _ => Verdict::Failure,
+    ///     })
+    /// };
+    /// assert!(post(404).submit()?.get().is_err());
+    /// assert_eq!(host.state(), State::Closed);
+    /// assert!(post(503).submit()?.get().is_err());
+    /// assert_eq!(host.state(), State::Open);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn judged_by(
+        mut self,
+        judge: impl Fn(&(dyn Error + Send + Sync + 'static)) -> Verdict + Send + Sync + 'static,
+    ) -> Self {
+        self.say().judge = Some(Judge::new(judge));
+        self
     }
 
     /// Has a [`LoadShedder`] refuse the job at the submit, if too much waits or waits too long:

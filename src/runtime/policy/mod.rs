@@ -26,10 +26,13 @@
 //!
 //! The attempt's permits are kept with the job, by the attempt's epoch: whoever ends the attempt takes
 //! them out, and so gives them back once: the worker when the closure has returned, or the driver when
-//! the attempt is given up. A late attempt finds none.
+//! the attempt is given up. A late attempt finds none. What an error says about whoever was called, the job
+//! may decide ([`judged`]): it is asked before they are taken out, so that the driver finds them if it does
+//! not come back.
 
 pub(crate) mod adapters;
 mod gate;
+mod judged;
 pub(crate) mod line;
 pub(crate) mod live;
 pub(crate) mod shared;
@@ -44,6 +47,7 @@ use std::sync::Arc;
 #[cfg(any(test, tenure_loom, tenure_shuttle))]
 pub(crate) use gate::Pass;
 pub(crate) use gate::{Gate, GateId, Permits, Stage, Verdict};
+pub(crate) use judged::Judge;
 use line::{Grant, Line, Refusal};
 
 use super::cell::{JobRef, contained};
