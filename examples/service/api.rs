@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `POST /deliveries` `{url, subscriber, body, id?}` | 202 `{id}`; 200 if it is known; 4xx; 429, 503 with `Retry-After` |
+//! | `POST /deliveries` `{url, subscriber, body, id?, within_ms?}` | 202 `{id}`; 200 if it is known; 4xx; 429, 503 with `Retry-After` |
 //! | `GET /deliveries/{id}` | its state and attempts |
 //! | `GET /dead-letters?limit=n` | those that were given up, with their history |
 //! | `POST /dead-letters/{id}/replay` | 202: tried anew |
@@ -28,7 +28,6 @@ use tenure::runtime::{DeadLetter, WorkerHealth, WorkerStatus};
 use crate::answer::error;
 use crate::delivery::Request;
 use crate::engine::{Accepted, Engine, Refused};
-use crate::exposition;
 use crate::tree::Seen;
 
 /// How large a request may be.
@@ -168,5 +167,5 @@ fn show_tree(tree: &Seen) -> Response {
 }
 
 async fn metrics(State(engine): Shared) -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition::render(&engine)).into_response()
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], engine.render_metrics()).into_response()
 }

@@ -30,9 +30,9 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// How long it may take on a slow machine until a breaker opens.
 const NOTICES: Duration = Duration::from_secs(10);
 
-const ATTEMPTS: &str = "tenure_attempt_duration_seconds_count";
-const OPENED: &str = "tenure_breaker_transitions_total{to=\"open\"}";
-const CLOSED: &str = "tenure_breaker_transitions_total{to=\"closed\"}";
+const ATTEMPTS: &str = "service_attempt_duration_seconds_count";
+const OPENED: &str = "service_breaker_transitions_total{to=\"open\"}";
+const CLOSED: &str = "service_breaker_transitions_total{to=\"closed\"}";
 
 pub(crate) fn run(options: &Chaos) -> Result<ExitCode, Failure> {
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -55,6 +55,9 @@ pub(crate) fn run(options: &Chaos) -> Result<ExitCode, Failure> {
         attempt_timeout: options.attempt_timeout,
         backoff: Duration::from_millis(10),
         max_backoff: Duration::from_millis(500),
+        retry_ratio: 1.0,
+        retry_burst: 1_000,
+        deadline: options.limit,
         breaker_open: Duration::from_millis(200),
         keep: options.deliveries,
         dead_letters: options.deliveries,
@@ -153,6 +156,7 @@ impl Storm<'_> {
                 subscriber: format!("subscriber-{subscriber}"),
                 body: json!({ "number": n, "poison": poison }),
                 id: Some(Self::id(n)),
+                within_ms: None,
             };
             let request = serde_json::to_value(&request)?;
             while self.client.post("/deliveries", Some(&request))? != StatusCode::ACCEPTED {
@@ -246,12 +250,16 @@ impl Storm<'_> {
         verdict.row("attempts", metrics.get(ATTEMPTS));
         verdict.row("attempts, most for one delivery", most);
         verdict.row("retries", metrics.get("tenure_retries_total"));
-        verdict.row("timeouts", metrics.get("tenure_failed_attempts_total{cause=\"timeout\"}"));
+        verdict.row("timeouts", metrics.get("tenure_attempts_total{outcome=\"timed_out\"}"));
         verdict.row("workers replaced", metrics.get("tenure_workers_replaced_total"));
-        verdict.row("late attempts not heard", metrics.get("tenure_fenced_total"));
+        verdict.row(
+            "late attempts not heard",
+            metrics.get("tenure_attempts_total{outcome=\"fenced\"}"),
+        );
         verdict.row("late attempts kept out by the receiver", report.stale_refused);
         verdict.row("taken from an attempt before the last one", late);
         verdict.row("duplicates noticed by the receiver", report.duplicates);
+        verdict.row("retries that could still be made", metrics.get("service_retry_budget"));
         verdict.row("delivered", delivered);
         verdict.row("dead letters", dead);
 
@@ -377,7 +385,7 @@ impl Client {
     /// Until every delivery has ended, and is counted.
     fn wait_for_the_end(&self) -> Result<(), Failure> {
         while self.health()?["in_hand"] != json!(0)
-            || self.metrics()?.get("tenure_queue_depth") != 0.0
+            || self.metrics()?.get("service_deliveries_in_hand") != 0.0
         {
             self.glance(GLANCE)?;
         }

@@ -4,15 +4,17 @@
 //! client: the worker is taken for stuck and replaced, the delivery tried anew under a greater token.
 //! The request that hangs may still reach the receiver, which can tell by its token that it is late.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use metrics::Histogram;
+use tenure::breaker::Verdict;
 use tenure::runtime::{JobCtx, Outcome};
 use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{HeaderMap, StatusCode};
 
 use crate::delivery::Delivery;
-use crate::exposition::Histogram;
 use crate::options::Serve;
 
 /// The attempt's fencing token: grows with each attempt for one subscriber. Refuse one that is smaller
@@ -33,12 +35,12 @@ const ANSWER: u64 = 16 * 1024;
 pub(crate) struct Courier {
     client: ureq::Agent,
     longest_wait: Duration,
-    /// Seconds that attempts took, late ones included.
-    pub(crate) took: Histogram,
+    /// How long attempts took, late ones included.
+    took: Histogram,
 }
 
 impl Courier {
-    pub(crate) fn new(options: &Serve) -> Self {
+    pub(crate) fn new(options: &Serve, took: Histogram) -> Self {
         // Long after the runtime has given the attempt up, so that a thread that hangs comes back.
         let limit = options.attempt_timeout.saturating_mul(8).max(Duration::from_secs(5));
         let workers = usize::from(options.workers);
@@ -53,7 +55,7 @@ impl Courier {
             .user_agent(concat!("tenure-service/", env!("CARGO_PKG_VERSION")))
             .build()
             .new_agent();
-        Self { client, longest_wait: options.max_backoff, took: Histogram::new() }
+        Self { client, longest_wait: options.max_backoff, took }
     }
 
     /// Makes one.
@@ -77,7 +79,7 @@ impl Courier {
             }
             Err(failure) => (failure.to_string(), Outcome::retry(failure)),
         };
-        self.took.observe(began.elapsed());
+        self.took.record(began.elapsed());
         // Says whether anybody will hear of this outcome; the runtime looks for itself.
         delivery.end_attempt(ctx.token(), answer, !ctx.is_current());
         outcome
@@ -86,7 +88,7 @@ impl Courier {
     /// What an answer means for the delivery.
     fn judge(&self, status: StatusCode, headers: &HeaderMap) -> Outcome<()> {
         let code = status.as_u16();
-        let why = format!("the receiver answered {status}");
+        let why = Answered(status);
         match code {
             200..=299 => Outcome::Done(()),
             // 409: a greater token was there before. If we are late, nobody hears this; if not, a later
@@ -97,6 +99,21 @@ impl Courier {
             },
             _ => Outcome::fail(why),
         }
+    }
+}
+
+/// It did not take the delivery, but it answered.
+#[derive(Debug, thiserror::Error)]
+#[error("the receiver answered {0}")]
+struct Answered(StatusCode);
+
+/// What an error says of the host, to its breaker. One that cannot use this delivery (4xx, a redirection)
+/// is well: a host that is sent nothing but such deliveries is not left alone. One that has no time for it, or
+/// does not answer, is not.
+pub(crate) fn of_the_host(error: &(dyn Error + Send + Sync + 'static)) -> Verdict {
+    match error.downcast_ref().map(|Answered(status)| status.as_u16()) {
+        Some(408 | 429 | 500..) | None => Verdict::Failure,
+        Some(_) => Verdict::Success,
     }
 }
 
@@ -116,7 +133,8 @@ mod tests {
             #[command(flatten)]
             serve: Serve,
         }
-        let courier = Courier::new(&Alone::parse_from(["service", "--max-backoff", "60s"]).serve);
+        let options = Alone::parse_from(["service", "--max-backoff", "60s"]).serve;
+        let courier = Courier::new(&options, Histogram::noop());
         let mut headers = HeaderMap::new();
         if let Some(text) = retry_after {
             headers.insert(RETRY_AFTER, text.parse().unwrap());
@@ -135,6 +153,22 @@ mod tests {
         for status in [301, 307, 400, 401, 404, 410, 413, 422] {
             assert!(matches!(judged(status, None), Outcome::Fail(_)), "{status}");
         }
+    }
+
+    #[test]
+    fn a_host_that_answers_is_well_unless_it_says_otherwise() {
+        let said = |status| match judged(status, None) {
+            Outcome::Retry(error) | Outcome::Fail(error) => of_the_host(&*error),
+            other => panic!("{other:?}"),
+        };
+        for status in [301, 400, 401, 404, 409, 410, 422] {
+            assert_eq!(said(status), Verdict::Success, "{status}");
+        }
+        for status in [408, 429, 500, 503] {
+            assert_eq!(said(status), Verdict::Failure, "{status}");
+        }
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert_eq!(of_the_host(&refused), Verdict::Failure);
     }
 
     #[test]

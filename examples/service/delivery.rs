@@ -21,6 +21,9 @@ pub(crate) struct Request {
     /// Makes the request repeatable: with the same id it is the same delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
+    /// After how many milliseconds it is of no use any more. No attempt begins after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) within_ms: Option<u64>,
 }
 
 /// How long an id or a subscriber's name may be, and an address.
@@ -39,6 +42,8 @@ pub(crate) struct Delivery {
     pub(crate) host: String,
     pub(crate) subscriber: String,
     pub(crate) body: String,
+    /// When its time is up, from its acceptance on; if it says so itself.
+    pub(crate) within: Option<Duration>,
     accepted: Instant,
     log: Mutex<Log>,
 }
@@ -118,6 +123,7 @@ impl Delivery {
             url: request.url,
             subscriber: request.subscriber,
             body: request.body.to_string(),
+            within: request.within_ms.map(Duration::from_millis),
             accepted: Instant::now(),
             log: Mutex::default(),
         })
@@ -246,6 +252,7 @@ mod tests {
             subscriber: subscriber.into(),
             body: serde_json::json!({ "n": 1 }),
             id: id.map(Into::into),
+            within_ms: None,
         }
     }
 

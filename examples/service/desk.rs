@@ -152,6 +152,7 @@ mod tests {
             subscriber: "s".into(),
             body: n.into(),
             id: Some(id.into()),
+            within_ms: None,
         };
         Arc::new(Delivery::new(request).unwrap())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tenure::retry::{Jitter, RetryPolicy};
+use tenure::retry::{Jitter, RetryBudget, RetryPolicy};
 use tenure::runtime::{
     DeadLetter, Event, JobError, JobHandle, LetterFilter, ReplayError, Runtime, RuntimeHealth,
     Stats, SubmitError,
@@ -13,10 +13,10 @@ use tenure::runtime::{
 use tenure::supervise::Address;
 
 use crate::Failure;
-use crate::courier::Courier;
+use crate::courier::{self, Courier};
 use crate::delivery::{Delivery, End, Request};
 use crate::desk::{Desk, Entered};
-use crate::exposition::Histogram;
+use crate::exposition::Exposition;
 use crate::hosts::Hosts;
 use crate::options::Serve;
 
@@ -33,6 +33,10 @@ pub(crate) struct Engine {
     courier: Arc<Courier>,
     hosts: Hosts,
     books: Arc<Books>,
+    exposition: Arc<Exposition>,
+    retries: Arc<RetryBudget>,
+    /// When the time of a delivery that does not say so itself is up.
+    within: Duration,
     closing: AtomicBool,
 }
 
@@ -40,8 +44,7 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 pub(crate) struct Books {
     pub(crate) desk: Desk,
-    /// Seconds from the acceptance of a delivery to its end.
-    pub(crate) took: Histogram,
+    exposition: Arc<Exposition>,
 }
 
 /// What was made of a request for a delivery.
@@ -72,17 +75,23 @@ impl Engine {
             .jitter(Jitter::Full)
             .max_attempts(options.attempts)
             .build()?;
+        // However many fail at once: retries are paid for by deliveries that arrive.
+        let retries = Arc::new(
+            RetryBudget::builder().ratio(options.retry_ratio).burst(options.retry_burst).build()?,
+        );
+        let exposition = Arc::new(Exposition::new()?);
         let books = Arc::new(Books {
             desk: Desk::new(options.keep as usize, options.per_subscriber),
-            took: Histogram::new(),
+            exposition: Arc::clone(&exposition),
         });
         let desk = Arc::clone(&books);
         let alarms = alarms.clone();
-        let runtime = Runtime::builder()
+        let builder = Runtime::builder()
             .workers(usize::from(options.workers))
             .capacity(options.capacity as usize)
             .attempt_timeout(options.attempt_timeout)
             .retry(retry)
+            .retry_budget(Arc::clone(&retries))
             .dead_letters(options.dead_letters as usize)
             .replayable(true)
             .on_letter_lost(move |letter| desk.forget(letter))
@@ -93,11 +102,20 @@ impl Engine {
                     // Full, or between two monitors: there is an alarm already.
                     let _ = alarms.try_tell(event.clone());
                 }
-            })
-            .build()?;
-        let courier = Arc::new(Courier::new(options));
-        let hosts = Hosts::new(options)?;
-        Ok(Self { runtime, courier, hosts, books, closing: AtomicBool::new(false) })
+            });
+        // Has it measure how long jobs wait and run, too.
+        #[cfg(feature = "metrics")]
+        let builder = builder.metrics(tenure::runtime::Metrics::new());
+        Ok(Self {
+            runtime: builder.build()?,
+            courier: Arc::new(Courier::new(options, exposition.attempts.clone())),
+            hosts: Hosts::new(options)?,
+            books,
+            exposition,
+            retries,
+            within: options.deadline,
+            closing: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn books(&self) -> &Books {
@@ -108,8 +126,23 @@ impl Engine {
         &self.hosts
     }
 
-    pub(crate) fn courier(&self) -> &Courier {
-        &self.courier
+    pub(crate) fn exposition(&self) -> &Arc<Exposition> {
+        &self.exposition
+    }
+
+    /// What Prometheus reads.
+    pub(crate) fn render_metrics(&self) -> String {
+        self.exposition.render(self)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn publish_metrics(&self) -> Result<(), tenure::runtime::PublishError> {
+        self.runtime.publish_metrics()
+    }
+
+    /// How many retries all deliveries together could make now.
+    pub(crate) fn retries_left(&self) -> u32 {
+        self.retries.balance()
     }
 
     pub(crate) fn health(&self) -> RuntimeHealth {
@@ -157,7 +190,9 @@ impl Engine {
             .job(move |ctx| courier.attempt(ctx, &carried))
             .name(delivery.id.as_str())
             .key(delivery.subscriber.as_str())
+            .deadline(delivery.within.unwrap_or(self.within))
             .breaker(&breaker)
+            .judged_by(courier::of_the_host)
             .submit()
             .map_err(|refused| match refused {
                 SubmitError::Full(_) => Refused::Full,
@@ -249,7 +284,7 @@ impl Books {
     }
 
     fn end(&self, delivery: &Delivery, end: End, why: Option<String>) {
-        self.took.observe(delivery.end(end, why));
+        self.exposition.deliveries.record(delivery.end(end, why));
         self.desk.end(delivery, end);
     }
 

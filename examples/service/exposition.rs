@@ -1,182 +1,128 @@
-//! What Prometheus reads: its text format, made by hand from the runtime's counters.
+//! What Prometheus reads: a recorder of the `metrics` facade, which renders its text format.
+//!
+//! | series | whose |
+//! |---|---|
+//! | `service_…` | this example's own: deliveries, attempts, breakers, the retry budget |
+//! | `tenure_…` | the runtime's. With the crate's feature `metrics` it publishes all of them itself; without it, [`publish_runtime`] publishes a few from [`Runtime::stats`], by the names that it would give them |
+//!
+//! The recorder is handed over for the moment of a scrape, not installed for the process: two services in
+//! one process (the tests) do not mix.
+//!
+//! [`Runtime::stats`]: tenure::Runtime::stats
 
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::fmt;
 
-use tenure::runtime::Stats;
+use metrics::{Histogram, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, gauge, histogram, with_local_recorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
+use crate::Failure;
 use crate::engine::Engine;
 
-/// The upper bounds of the buckets, in milliseconds.
-const BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000];
+/// The upper bounds of the buckets, in seconds.
+const BOUNDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
-/// How long things took.
-#[derive(Debug)]
-pub(crate) struct Histogram {
-    /// One more than there are bounds. Not cumulative: one write each.
-    buckets: [AtomicU64; BOUNDS.len() + 1],
-    nanoseconds: AtomicU64,
+/// How long a delivery took, from its acceptance to its end.
+const DELIVERIES: &str = "service_delivery_duration_seconds";
+/// How long attempts took, late ones included.
+const ATTEMPTS: &str = "service_attempt_duration_seconds";
+
+/// The recorder, and what is measured where it happens. The rest is read at each scrape.
+pub(crate) struct Exposition {
+    recorder: PrometheusRecorder,
+    pub(crate) deliveries: Histogram,
+    pub(crate) attempts: Histogram,
 }
 
-impl Histogram {
-    pub(crate) fn new() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1], nanoseconds: 0.into() }
+impl Exposition {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let recorder = PrometheusBuilder::new().set_buckets(&BOUNDS)?.build_recorder();
+        let (deliveries, attempts) = with_local_recorder(&recorder, || {
+            describe();
+            (histogram!(DELIVERIES), histogram!(ATTEMPTS))
+        });
+        Ok(Self { recorder, deliveries, attempts })
     }
 
-    /// One more, which took so long. Relaxed: counts, read one after another.
-    pub(crate) fn observe(&self, took: Duration) {
-        let fits = |bound: &u64| took <= Duration::from_millis(*bound);
-        let at = BOUNDS.iter().position(fits).unwrap_or(BOUNDS.len());
-        self.buckets[at].fetch_add(1, Ordering::Relaxed);
-        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    /// The page, as things are now.
+    pub(crate) fn render(&self, engine: &Engine) -> String {
+        with_local_recorder(&self.recorder, || {
+            // Before the runtime's: where nothing is in hand, its numbers are final.
+            publish_own(engine);
+            publish_runtime(engine);
+        });
+        self.recorder.handle().render()
     }
 
-    fn render(&self, page: &mut Page, name: &str, help: &str) {
-        page.head(name, "histogram", help);
-        let mut sum = 0;
-        for (at, bucket) in self.buckets.iter().enumerate() {
-            sum += bucket.load(Ordering::Relaxed);
-            match BOUNDS.get(at) {
-                Some(bound) => {
-                    let seconds = *bound as f64 / 1e3;
-                    page.line(&format!("{name}_bucket{{le=\"{seconds}\"}}"), sum as f64);
-                }
-                None => page.line(&format!("{name}_bucket{{le=\"+Inf\"}}"), sum as f64),
-            }
-        }
-        let seconds = self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
-        page.line(&format!("{name}_sum"), seconds);
-        // The same sum, so that the page agrees with itself.
-        page.line(&format!("{name}_count"), sum as f64);
+    /// Adds up what was measured, so that it does not pile up if nobody scrapes.
+    pub(crate) fn tidy(&self) {
+        self.recorder.handle().run_upkeep();
     }
 }
 
-/// Jobs that were taken in and have not ended.
-fn in_hand(stats: &Stats) -> u64 {
-    stats.submitted.saturating_sub(stats.succeeded + stats.dead + stats.cancelled)
-}
-
-#[derive(Default)]
-struct Page(String);
-
-impl Page {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn line(&mut self, series: &str, value: f64) {
-        let _ = writeln!(self.0, "{series} {value}");
-    }
-
-    /// One series, or one for each value of `label`.
-    fn family(&mut self, name: &str, kind: &str, help: &str, label: &str, rows: &[(&str, u64)]) {
-        self.head(name, kind, help);
-        for (value, count) in rows {
-            let series = match *value {
-                "" => name.to_owned(),
-                value => format!("{name}{{{label}=\"{value}\"}}"),
-            };
-            self.line(&series, *count as f64);
-        }
+impl fmt::Debug for Exposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exposition").finish_non_exhaustive()
     }
 }
 
-/// The whole page.
-pub(crate) fn render(engine: &Engine) -> String {
+fn describe() {
+    describe_histogram!(DELIVERIES, Unit::Seconds, "From the acceptance of a delivery to its end.");
+    describe_histogram!(ATTEMPTS, Unit::Seconds, "How long attempts took, late ones included.");
+    describe_gauge!("service_deliveries_in_hand", "Deliveries that have not ended.");
+    describe_gauge!("service_breakers", "Circuit breakers, one a host, by where they stand.");
+    describe_counter!(
+        "service_breaker_transitions_total",
+        "Changes of circuit breakers, by what they became."
+    );
+    describe_gauge!("service_retry_budget", "Retries that could be made now.");
+}
+
+fn publish_own(engine: &Engine) {
     let stats = engine.stats();
-    let mut page = Page::default();
-    page.family(
-        "tenure_jobs_total",
-        "counter",
-        "Jobs that have ended.",
-        "outcome",
-        &[("succeeded", stats.succeeded), ("dead", stats.dead), ("cancelled", stats.cancelled)],
-    );
-    page.family(
-        "tenure_jobs_submitted_total",
-        "counter",
-        "Jobs taken in.",
-        "",
-        &[("", stats.submitted)],
-    );
-    page.family("tenure_attempts_total", "counter", "Attempts begun.", "", &[("", stats.started)]);
-    let errors = stats.failed_attempts.saturating_sub(stats.panicked + stats.timed_out);
-    page.family(
-        "tenure_failed_attempts_total",
-        "counter",
-        "Attempts that came to nothing.",
-        "cause",
-        &[("error", errors), ("panic", stats.panicked), ("timeout", stats.timed_out)],
-    );
-    page.family(
-        "tenure_retries_total",
-        "counter",
-        "Retries scheduled.",
-        "",
-        &[("", stats.retried)],
-    );
-    page.family(
-        "tenure_fenced_total",
-        "counter",
-        "Attempts that ended after they had lost their lease.",
-        "",
-        &[("", stats.fenced)],
-    );
-    page.family(
-        "tenure_queue_depth",
-        "gauge",
-        "Jobs that have not ended.",
-        "",
-        &[("", in_hand(&stats))],
-    );
-    page.family(
-        "tenure_workers",
-        "gauge",
-        "Workers, by whether they are in the pool.",
-        "state",
-        &[("pool", stats.workers as u64), ("stuck", stats.stuck_workers as u64)],
-    );
-    page.family(
-        "tenure_workers_replaced_total",
-        "counter",
-        "Workers taken out of the pool because they were stuck.",
-        "",
-        &[("", stats.replaced_workers)],
-    );
-    page.family(
-        "tenure_dead_letters",
-        "gauge",
-        "Dead letters that are kept.",
-        "",
-        &[("", engine.count_dead() as u64)],
-    );
-    page.family(
-        "tenure_breakers",
-        "gauge",
-        "Circuit breakers, one a host, by where they stand.",
-        "state",
-        &engine.hosts().count(),
-    );
-    page.family(
-        "tenure_breaker_transitions_total",
-        "counter",
-        "Changes of circuit breakers, by what they became.",
-        "to",
-        &engine.hosts().transitions(),
-    );
-    engine.books().took.render(
-        &mut page,
-        "tenure_job_duration_seconds",
-        "From the acceptance of a job to its end.",
-    );
-    engine.courier().took.render(
-        &mut page,
-        "tenure_attempt_duration_seconds",
-        "How long attempts took, late ones included.",
-    );
-    page.0
+    let ended = stats.succeeded + stats.dead + stats.cancelled;
+    gauge!("service_deliveries_in_hand").set(stats.submitted.saturating_sub(ended) as f64);
+    for (state, count) in engine.hosts().count() {
+        gauge!("service_breakers", "state" => state).set(count as f64);
+    }
+    for (to, count) in engine.hosts().transitions() {
+        counter!("service_breaker_transitions_total", "to" => to).absolute(count);
+    }
+    gauge!("service_retry_budget").set(engine.retries_left());
+}
+
+/// All that the runtime knows.
+#[cfg(feature = "metrics")]
+fn publish_runtime(engine: &Engine) {
+    if let Err(panicked) = engine.publish_metrics() {
+        eprintln!("alarm: {panicked}");
+    }
+}
+
+/// The part of it that the storm's verdict reads.
+#[cfg(not(feature = "metrics"))]
+fn publish_runtime(engine: &Engine) {
+    let stats = engine.stats();
+    counter!("tenure_jobs_submitted_total").absolute(stats.submitted);
+    for (outcome, count) in
+        [("succeeded", stats.succeeded), ("dead", stats.dead), ("cancelled", stats.cancelled)]
+    {
+        counter!("tenure_jobs_total", "outcome" => outcome).absolute(count);
+    }
+    let failed = stats.failed_attempts.saturating_sub(stats.panicked + stats.timed_out);
+    for (outcome, count) in [
+        ("succeeded", stats.succeeded),
+        ("failed", failed),
+        ("panicked", stats.panicked),
+        ("timed_out", stats.timed_out),
+        ("fenced", stats.fenced),
+    ] {
+        counter!("tenure_attempts_total", "outcome" => outcome).absolute(count);
+    }
+    counter!("tenure_retries_total").absolute(stats.retried);
+    counter!("tenure_gated_total").absolute(stats.gated);
+    counter!("tenure_workers_replaced_total").absolute(stats.replaced_workers);
+    gauge!("tenure_dead_letters").set(engine.count_dead() as f64);
 }
 
 #[cfg(test)]
@@ -185,22 +131,21 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative_and_the_last_one_has_all() {
-        let histogram = Histogram::new();
-        for milliseconds in [0, 1, 2, 3, 100_000] {
-            histogram.observe(Duration::from_millis(milliseconds));
+        let exposition = Exposition::new().unwrap();
+        for seconds in [0.0, 0.001, 0.002, 0.003, 100.0, 1e9] {
+            exposition.attempts.record(seconds);
         }
-        histogram.observe(Duration::MAX);
-        let mut page = Page::default();
-        histogram.render(&mut page, "x", "y");
+        exposition.tidy();
+        let page = exposition.recorder.handle().render();
         for line in [
-            "# TYPE x histogram",
-            "x_bucket{le=\"0.001\"} 2",
-            "x_bucket{le=\"0.002\"} 3",
-            "x_bucket{le=\"30\"} 4",
-            "x_bucket{le=\"+Inf\"} 6",
-            "x_count 6",
+            format!("# TYPE {ATTEMPTS} histogram"),
+            format!("{ATTEMPTS}_bucket{{le=\"0.001\"}} 2"),
+            format!("{ATTEMPTS}_bucket{{le=\"0.002\"}} 3"),
+            format!("{ATTEMPTS}_bucket{{le=\"30\"}} 4"),
+            format!("{ATTEMPTS}_bucket{{le=\"+Inf\"}} 6"),
+            format!("{ATTEMPTS}_count 6"),
         ] {
-            assert!(page.0.lines().any(|l| l == line), "{line:?} is not in\n{}", page.0);
+            assert!(page.lines().any(|l| l == line), "{line:?} is not in\n{page}");
         }
     }
 }

@@ -69,6 +69,15 @@ pub(crate) struct Serve {
     /// The longest pause between two attempts.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub(crate) max_backoff: Duration,
+    /// How many retries each delivery that arrives pays for, all hosts together.
+    #[arg(long, default_value_t = 1.0, value_parser = ratio)]
+    pub(crate) retry_ratio: f64,
+    /// How many retries can be made before anything has arrived.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) retry_burst: u32,
+    /// When a delivery's time is up that does not say so itself (`within_ms`): no attempt begins after that.
+    #[arg(long, default_value = "1day", value_parser = duration)]
+    pub(crate) deadline: Duration,
     /// How long a host that fails too often is left alone.
     #[arg(long, default_value = "1s", value_parser = duration)]
     pub(crate) breaker_open: Duration,
@@ -142,6 +151,13 @@ fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
     humantime::parse_duration(text)
 }
 
+fn ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if (0.0..=1000.0).contains(&ratio) => Ok(ratio),
+        _ => Err("must be a number from 0 to 1000".into()),
+    }
+}
+
 fn probability(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
@@ -167,6 +183,9 @@ mod tests {
             &["service", "receiver", "--fail", "1.5"][..],
             &["service", "receiver", "--hang", "NaN"],
             &["service", "serve", "--workers", "0"],
+            &["service", "serve", "--retry-ratio", "-1"],
+            &["service", "serve", "--retry-ratio", "NaN"],
+            &["service", "serve", "--retry-burst", "0"],
             &["service", "serve", "--grace", "soon"],
             &["service", "fly"],
         ] {

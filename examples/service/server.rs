@@ -39,7 +39,8 @@ impl Server {
         let engine = Arc::new(Engine::start(options, &alarms)?);
         let seen = Seen::default();
         let router = api::router(Arc::clone(&engine), Arc::clone(&seen));
-        let tree = Tree::start(listener, &alarms, router, &seen)?;
+        let exposition = Arc::clone(engine.exposition());
+        let tree = Tree::start(listener, &alarms, router, exposition, &seen)?;
         Ok(Self { engine, address, grace: options.grace, tree })
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::{Value, json};
+use tenure::retry::Stop;
 
 use crate::engine::Engine;
 use crate::options::{Receive, Serve};
@@ -339,6 +340,62 @@ fn a_stopping_service_takes_nothing_more_and_says_so() {
     assert!(server.stop().is_clean());
 }
 
+/// More of them than a breaker needs to see, and all of them refused.
+#[test]
+fn deliveries_that_a_host_cannot_use_do_not_open_its_breaker() {
+    let (receiver, server) = (receive(&[]), serve(&[]));
+    let ids: Vec<_> = (0..120).map(|n| n.to_string()).collect();
+    for id in &ids {
+        let mut request = delivery(receiver.address(), id);
+        request["body"] = json!({ "poison": true });
+        assert_eq!(post(&server, &request).status, 202);
+    }
+    for id in &ids {
+        assert_eq!(wait_for(&server, id, "dead")["attempts"], 1, "dead at once");
+    }
+    let page = get(&server, "/metrics").body;
+    let opened = "service_breaker_transitions_total{to=\"open\"} 0";
+    assert!(page.lines().any(|line| line == opened), "{page}");
+    assert_eq!(post(&server, &delivery(receiver.address(), "good")).status, 202);
+    wait_for(&server, "good", "delivered");
+    assert!(server.stop().is_clean());
+}
+
+/// What a dead letter says that it was stopped by.
+fn stopped_by(server: &Server, id: &str) -> String {
+    wait_for(server, id, "dead");
+    let letters = get(server, "/dead-letters").json();
+    let letters = letters["dead_letters"].as_array().unwrap();
+    let letter = letters.iter().find(|letter| letter["id"] == id).expect("it has a letter");
+    letter["stopped_by"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_delivery_has_so_much_time_and_no_more() {
+    let (nowhere, _place) = nobody();
+    let slow = ["--backoff", "10m", "--max-backoff", "10m", "--deadline", "100ms"];
+    let server = serve(&slow);
+    assert_eq!(post(&server, &delivery(nowhere, "a")).status, 202);
+    let mut request = delivery(nowhere, "b");
+    request["within_ms"] = json!(0);
+    request["subscriber"] = json!("another");
+    assert_eq!(post(&server, &request).status, 202);
+    assert_eq!(stopped_by(&server, "a"), Stop::Deadline.to_string());
+    assert_eq!(stopped_by(&server, "b"), Stop::Deadline.to_string());
+    assert_eq!(get(&server, "/deliveries/b").json()["attempts"], 0);
+    assert!(server.stop().is_clean());
+}
+
+#[test]
+fn when_nothing_arrives_there_are_only_so_many_retries() {
+    let (nowhere, _place) = nobody();
+    let few = ["--retry-ratio", "0", "--retry-burst", "1", "--attempts", "1000"];
+    let server = serve(&few);
+    assert_eq!(post(&server, &delivery(nowhere, "a")).status, 202);
+    assert_eq!(stopped_by(&server, "a"), Stop::Budget.to_string());
+    assert!(server.stop().is_clean());
+}
+
 #[test]
 fn metrics_are_what_prometheus_reads() {
     let (receiver, server) = (receive(&[]), serve(&[]));
@@ -348,21 +405,28 @@ fn metrics_are_what_prometheus_reads() {
     let until = Instant::now() + LIMIT;
     let page = loop {
         let page = get(&server, "/metrics").body;
-        if page.lines().any(|line| line == "tenure_queue_depth 0") {
+        if page.lines().any(|line| line == "service_deliveries_in_hand 0") {
             break page;
         }
         assert!(Instant::now() < until, "{page}");
     };
-    for line in page.lines().filter(|line| !line.starts_with('#')) {
+    for line in page.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();
-        assert!(series.starts_with("tenure_"), "{line}");
+        assert!(["tenure_", "service_"].iter().any(|of| series.starts_with(of)), "{line}");
         assert!(value.parse::<f64>().is_ok(), "{line}");
     }
     for line in [
         "tenure_jobs_total{outcome=\"succeeded\"} 1",
         "tenure_jobs_submitted_total 1",
-        "tenure_queue_depth 0",
-        "tenure_job_duration_seconds_count 1",
+        "tenure_dead_letters 0",
+        "service_deliveries_in_hand 0",
+        "service_delivery_duration_seconds_count 1",
+        "service_attempt_duration_seconds_count 1",
+        "service_breakers{state=\"closed\"} 1",
+        #[cfg(feature = "metrics")]
+        "tenure_job_duration_seconds_count{name=\"other\"} 1",
+        #[cfg(feature = "metrics")]
+        "tenure_ready 1",
     ] {
         assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
     }

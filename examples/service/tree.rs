@@ -8,10 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
-use tenure::runtime::{BoxError, Event, Runtime};
+use tenure::runtime::{BoxError, Event, Runtime, Schedule};
 use tenure::supervise::{Actor, Address, ChildSpec, Ctx, Handled, StopToken, Strategy, Supervisor};
 
 use crate::Failure;
+use crate::exposition::Exposition;
+
+/// How often what was measured is added up.
+const TIDY: Duration = Duration::from_secs(5);
 
 /// How long connections may take to end, once everything else has.
 pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
@@ -55,6 +59,7 @@ impl Tree {
         listener: TcpListener,
         alarms: &Address<Event>,
         router: Router,
+        exposition: Arc<Exposition>,
         seen: &Seen,
     ) -> Result<Self, Failure> {
         let runtime = Runtime::builder().workers(1).thread_name("office").build()?;
@@ -65,6 +70,13 @@ impl Tree {
             .child(ChildSpec::actor("monitor", || Monitor).at(alarms))
             .child(ChildSpec::thread("http", move |stop| serve(&listener, router.clone(), stop)))
             .start(&runtime)?;
+        runtime
+            .repeat(Schedule::every(TIDY), move |_| {
+                exposition.tidy();
+                Ok::<_, BoxError>(())
+            })
+            .name("tidy the metrics")
+            .start()?;
         let _ = seen.set(top.clone());
         Ok(Self { top, runtime })
     }
