@@ -10,6 +10,34 @@
 //! | when is it tried again, and when not? | [`RetryPolicy`], [`CircuitBreaker`], [`limit`], [`timer::Wheel`] |
 //! | who runs the job, and who notices when that fails? | [`Runtime`]: jobs leased, retried, fenced, answered; [`supervise`]: actors and their supervisors |
 //!
+//! ```
+//! use std::time::Duration;
+//! use tenure::{LeaseTable, Runtime};
+//! use tenure::lease::LeaseRequest;
+//! use tenure::promise::promise;
+//! use tenure::retry::RetryPolicy;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (promise, eventual) = promise::<u32, std::io::Error>();
+//! std::thread::spawn(move || promise.set(20));
+//! assert_eq!(eventual.map(|n| n + 1).get()?, 21);
+//!
+//! let table: LeaseTable<&str, u32> = LeaseTable::new();
+//! let mut lease = table.try_acquire(&"balance", LeaseRequest::new(Duration::from_secs(5)))?;
+//! *lease += 100; // A draft: it never happened until it is committed.
+//! lease.commit()?;
+//!
+//! let retry = RetryPolicy::exponential(Duration::from_millis(1)).max_attempts(3).build()?;
+//! let runtime = Runtime::builder().retry(retry).build()?;
+//! let job = runtime.submit(|ctx| if ctx.attempt() < 2 { Err("not yet") } else { Ok(42) })?;
+//! assert_eq!(job.get()?, 42);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Longer ones are in the repository's `examples`, from one file each (`state_block`, `leased_worker`,
+//! `retry_queue`) to programs (`mirror`, `service`).
+//!
 //! Each layer uses only what stands to its left:
 //!
 //! ```text
@@ -18,6 +46,19 @@
 //!
 //! Each room's page begins with a tour, and has the table of its state word, the diagram, and the
 //! pairs of operations that its memory orderings connect.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | gives |
+//! |---|---|
+//! | `tokio`, `rayon` | [`Executor`](executor::Executor) for tokio's handle, for rayon's pool |
+//! | `futures` | `Stream` and `FusedFuture` of `futures-core` where they fit |
+//! | `cron` | [`Schedule`](runtime::Schedule)s by cron lines |
+//! | `metrics` | [`Runtime`]'s counters, gauges and histograms through the `metrics` facade |
+//! | `tracing` | spans of attempts, and what goes wrong as events, through `tracing` |
+//! | `lock-contention` | counters and a histogram of waits in each [`AdaptiveMutex`] |
 //!
 //! # Your own models
 //!

@@ -103,6 +103,22 @@ impl CircuitBreaker {
     /// The same where `judge` says what a result comes to: a "not found" may be no failure, and a value
     /// one. A panic in it counts as a failure and goes on.
     ///
+    /// ```
+    /// use std::io::{Error, ErrorKind};
+    /// use tenure::breaker::{CircuitBreaker, State, Verdict, Window};
+    ///
+    /// # fn main() -> Result<(), tenure::breaker::ConfigError> {
+    /// let disk = CircuitBreaker::builder().window(Window::Count(1)).build()?;
+    /// let read = || Err::<Vec<u8>, _>(Error::from(ErrorKind::NotFound));
+    /// let found = disk.call_judged(read, |result| match result {
+    ///     Err(error) if error.kind() != ErrorKind::NotFound => Verdict::Failure,
+    ///     _ => Verdict::Success,
+    /// });
+    /// assert!(found.is_err() && disk.state() == State::Closed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`call`](Self::call).

@@ -27,6 +27,22 @@ pub enum Verdict {
 /// A permit that is dropped is returned, with nothing recorded; if it was a probe, another may be made.
 /// It may be used on any thread. One that comes back after the breaker has changed its state counts
 /// for nothing.
+///
+/// ```
+/// use tenure::breaker::{CircuitBreaker, Verdict};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let breaker = CircuitBreaker::builder().build()?;
+/// let permit = breaker.try_acquire()?; // An error says when to come again.
+/// let status = 404;
+/// permit.record(match status {
+///     500.. => Verdict::Failure,
+///     _ => Verdict::Success, // It answered.
+/// });
+/// assert_eq!(breaker.snapshot().totals.succeeded, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a permit that is dropped counts for nothing"]
 pub struct Permit {
     /// `None`: it was settled.

@@ -48,6 +48,29 @@ impl Rest {
 /// # Cancellation and drop
 ///
 /// Dropping it does not wait for the thread, which may be in the listener.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::health::{Change, Detector, Health};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (send, told) = std::sync::mpsc::channel();
+/// let health = Health::builder()
+///     .on_change(move |event| {
+///         if let Change::Died { .. } = event.change {
+///             let _ = send.send(event.name.to_string());
+///         }
+///     })
+///     .build();
+/// let milliseconds = Duration::from_millis;
+/// let poller = health.register("poller", Detector::deadline(milliseconds(1), milliseconds(2))?);
+/// let judge = health.start_judge(milliseconds(1))?;
+/// assert_eq!(told.recv()?, "poller"); // It never beats.
+/// assert!(poller.is_given_up());
+/// drop(judge);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it ends the judge"]
 pub struct Judge {

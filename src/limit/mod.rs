@@ -14,6 +14,32 @@
 //! are changed while in use by `set_…`, and nobody who waits is forgotten by that. Each is a handle:
 //! clones are the same limit. Clocks are injected, so tests need not sleep.
 //!
+//! ```
+//! use std::time::Duration;
+//! use tenure::clock::ManualClock;
+//! use tenure::limit::{ConcurrencyLimit, Rate, RateLimit};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let two_at_once = ConcurrencyLimit::new(2);
+//! let (first, _second) = (two_at_once.try_acquire()?, two_at_once.try_acquire()?);
+//! assert!(two_at_once.try_acquire().is_err());
+//! drop(first); // It is returned.
+//! assert!(two_at_once.try_acquire().is_ok());
+//!
+//! let clock = ManualClock::new();
+//! let hourly = RateLimit::with_clock(Rate::per(1, Duration::from_secs(3600))?, clock.clone());
+//! let _ = hourly.try_acquire()?; // It is used up, kept or not.
+//! let refused = hourly.try_acquire().unwrap_err();
+//! assert_eq!(refused.retry_after, Some(Duration::from_secs(3600)));
+//! clock.advance(Duration::from_secs(3600));
+//! assert!(hourly.try_acquire().is_ok());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A runtime's jobs stand behind limits by [`Job::concurrency`](crate::runtime::Job::concurrency) and its
+//! neighbours: they wait without a thread.
+//!
 //! # The words
 //!
 //! Of a concurrency limit (`seats`):

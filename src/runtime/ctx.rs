@@ -15,6 +15,31 @@ use crate::lease::{FencingToken, Permit};
 /// An attempt that has lost its lease (it ran out of time) may go on running, a thread cannot be
 /// killed; but what it returns is dropped. Before each write that others can see, ask
 /// [`check`](Self::check), or hand [`token`](Self::token) to the resource.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::Runtime;
+/// use tenure::lease::FencedCell;
+/// use tenure::runtime::BoxError;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().workers(1).attempt_timeout(Duration::from_secs(5)).build()?;
+/// let total = std::sync::Arc::new(FencedCell::new(0));
+/// let to = std::sync::Arc::clone(&total);
+/// let job = runtime.job(move |ctx| -> Result<u64, BoxError> {
+///     let mut sum = 0;
+///     for n in 0..1_000 {
+///         sum += n;
+///         ctx.heartbeat()?; // Each one gives it another five seconds.
+///     }
+///     // Refused if another attempt has begun by now: that one's sum counts.
+///     to.write(ctx.token(), |total| *total = sum)?;
+///     Ok(sum)
+/// });
+/// assert_eq!(job.key("total").submit()?.get()?, 499_500);
+/// # Ok(())
+/// # }
+/// ```
 pub struct JobCtx {
     job: NonNull<Header>,
     pub(super) epoch: u32,
@@ -140,9 +165,9 @@ impl JobCtx {
 
     /// A proof that the attempt was current when asked, to stand next to each write.
     ///
-    /// The proof cannot stop time. A [`FenceGate`](crate::lease::FenceGate) or a
-    /// [`FencedCell`](crate::lease::FencedCell) takes it and refuses a late one; a resource outside has
-    /// to check the [`token`](Permit::token).
+    /// The proof cannot stop time. A [`FenceGate`](crate::lease::FenceGate) takes it and refuses a late
+    /// one; a [`FencedCell`](crate::lease::FencedCell) or a resource outside has to check the
+    /// [`token`](Permit::token).
     ///
     /// # Errors
     /// [`Fenced`] if the attempt has lost its lease.

@@ -13,6 +13,25 @@ use crate::lock::Unseen;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Something that happened. Successes are counted in [`Stats`](super::Stats), not told.
+///
+/// Told to the listener of [`Builder::on_event`](super::Builder::on_event), on the thread where it happens,
+/// and to subscriptions:
+///
+/// ```
+/// use tenure::retry::RetryPolicy;
+/// use tenure::runtime::{Event, Runtime};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().workers(1).retry(RetryPolicy::never()).build()?;
+/// let events = runtime.events();
+/// let job = runtime.submit(|_| Err::<(), _>("no"))?;
+/// assert!(job.get().is_err());
+/// runtime.shutdown(std::time::Duration::from_secs(5));
+/// // They end with the runtime.
+/// assert!(events.into_iter().any(|event| matches!(event, Event::JobDead(_))));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {

@@ -23,6 +23,24 @@ use crate::timer::crew;
 ///
 /// Dropping the handle lets the job go on; its result is dropped where it comes up. To end the job,
 /// [`cancel`](Self::cancel) it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::runtime::{JobError, Runtime};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let mut later = runtime.job(|_| Ok::<_, String>(1)).delay(Duration::from_secs(3600)).submit()?;
+/// assert!(later.get_timeout(Duration::from_millis(1)).is_none());
+/// assert!(later.cancel());
+/// assert!(matches!(later.get(), Err(JobError::Cancelled)));
+///
+/// let job = runtime.submit(|_| Ok::<_, String>(2))?;
+/// let task = runtime.spawn(async move { job.await })?; // Or in any other executor.
+/// assert_eq!(task.get()??, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "drop it explicitly to let the job go on unobserved"]
 pub struct JobHandle<T> {
     handle: Handle<T>,
@@ -66,7 +84,7 @@ impl<T> JobHandle<T> {
         cancel(self.handle.job())
     }
 
-    /// The result, if the job is over.
+    /// The result, if the job is over. It is given once: after that there is [`JobError::Taken`].
     pub fn try_get(&mut self) -> Option<Result<T, JobError>> {
         Some(self.handle.take()?.unwrap_or(Err(JobError::Taken)))
     }

@@ -43,7 +43,7 @@
 //!
 //! | thread | runs |
 //! |---|---|
-//! | workers | closures, drops of their values and captures, wakers, event listeners |
+//! | workers | closures, what judges their errors, drops of their values and captures, wakers, event listeners |
 //! | the driver, one a runtime | no closures; timers, rescues, the shutdown. When it ends a job: wakers, drops, event listeners |
 //! | whoever cancels or drops a handle | the job's waker or callback; drops of what that leaves without an owner |
 //!

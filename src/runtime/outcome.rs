@@ -9,6 +9,28 @@ use super::policy::Verdict;
 ///
 /// A closure may also return a plain `Result<T, E>`: `Ok` is [`Done`](Self::Done), `Err` is
 /// [`Retry`](Self::Retry).
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::runtime::{JobCtx, Outcome};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = tenure::Runtime::builder().workers(1).build()?;
+/// let answers = [503, 429, 404];
+/// let job = runtime.submit(move |ctx: &JobCtx| match answers[ctx.attempt() as usize - 1] {
+///     200 => Outcome::Done("taken"),
+///     429 => Outcome::retry_after("asked to wait", Duration::from_millis(1)),
+///     404 => Outcome::fail("not there"),
+///     _ => Outcome::retry("unwell"),
+/// })?;
+/// let letter = job.get().unwrap_err().dead_letter().cloned().ok_or("not dead")?;
+/// assert_eq!((letter.attempts(), letter.stop), (3, tenure::retry::Stop::NotRetryable));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// What an error says to the job's breaker is another question:
+/// [`Job::judged_by`](super::Job::judged_by).
 #[derive(Debug)]
 pub enum Outcome<T> {
     /// The value; the job has succeeded.

@@ -39,6 +39,39 @@ use crate::sync::Arc;
 /// counts as a reference: each `ActorRef`, also one that the actor keeps of itself, an entry in a
 /// [`Registry`](super::Registry), a place at an [`Address`](crate::supervise::Address), a supervisor. What
 /// does not: watches, timers, a question's [`Reply`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::supervise::{self, Actor, Ctx, Handled, Reply};
+///
+/// enum Said {
+///     Add(u32),
+///     Sum(Reply<u32>),
+/// }
+/// struct Sum(u32);
+/// impl Actor for Sum {
+///     type Message = Said;
+///     fn handle(&mut self, said: Said, _: &mut Ctx<Said>) -> Handled {
+///         match said {
+///             Said::Add(n) => self.0 += n,
+///             Said::Sum(reply) => _ = reply.send(self.0), // Too late? Then nobody waits for it.
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = tenure::Runtime::builder().workers(1).build()?;
+/// let sum = supervise::actor(Sum(0)).spawn(&runtime)?;
+/// sum.tell(Said::Add(1))?;
+/// sum.tell(Said::Add(2))?;
+/// assert_eq!(sum.ask(Duration::from_secs(5), Said::Sum).get()?, 3);
+/// let end = sum.watch();
+/// sum.stop();
+/// assert!(!end.get()?.exit.is_abnormal());
+/// # Ok(())
+/// # }
+/// ```
 pub struct ActorRef<M: Send + 'static> {
     core: Arc<Core<M>>,
 }

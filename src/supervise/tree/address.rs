@@ -18,6 +18,36 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// With several members (of a [group](super::ChildSpec::group), or several children at one address) the next
 /// one in turn gets the message; one that is full or down is passed over.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::supervise::{Actor, Address, ChildSpec, Ctx, Handled, Reply, Supervisor};
+///
+/// struct Teller(usize);
+/// impl Actor for Teller {
+///     type Message = Reply<usize>;
+///     fn handle(&mut self, ask: Reply<usize>, _: &mut Ctx<Reply<usize>>) -> Handled {
+///         let _ = ask.send(self.0);
+///         Ok(())
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = tenure::Runtime::builder().workers(1).build()?;
+/// let counter = Address::new();
+/// assert!(counter.current().is_none());
+/// let three = ChildSpec::group("tellers", 3, Teller).at(&counter);
+/// let tree = Supervisor::builder("bank").child(three).start(&runtime)?;
+/// let mut asked = Vec::new();
+/// for _ in 0..3 {
+///     asked.push(counter.ask(Duration::from_secs(5), |reply| reply).get()?);
+/// }
+/// asked.sort();
+/// assert_eq!(asked, [0, 1, 2]);
+/// assert!(tree.shutdown(Duration::from_secs(5)).is_some());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Address<M: Send + 'static> {
     places: Arc<Places<M>>,
 }

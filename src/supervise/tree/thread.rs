@@ -14,6 +14,23 @@ use crate::sync::{Wait, park};
 /// Tells a thread that it should return. Clones are the same token.
 ///
 /// A thread cannot be killed: one that does not look is [abandoned](super::Shutdown).
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::supervise::{ChildSpec, StopToken, Supervisor};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = tenure::Runtime::builder().workers(1).build()?;
+/// let poll = |stop: &StopToken| {
+///     while !stop.wait_timeout(Duration::from_secs(60)) {
+///         // One round of work; an error from here, or a panic, has the child started again.
+///     }
+/// };
+/// let tree = Supervisor::builder("polls").child(ChildSpec::thread("poll", poll)).start(&runtime)?;
+/// assert!(tree.shutdown(Duration::from_secs(5)).is_some()); // In the middle of its minute.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct StopToken {
     stop: Arc<Stop>,
