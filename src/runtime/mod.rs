@@ -190,6 +190,7 @@ mod judge;
 mod keys;
 mod leases;
 mod letters;
+mod many;
 mod members;
 #[cfg(any(tenure_loom, tenure_shuttle))]
 #[doc(hidden)]
@@ -233,6 +234,7 @@ pub use handle::JobHandle;
 pub use health::{DriverHealth, QueueHealth, Running, RuntimeHealth, WorkerHealth, WorkerStatus};
 pub use leases::JobLeases;
 pub use letters::LettersFull;
+pub use many::SubmitManyError;
 #[cfg(feature = "metrics")]
 pub use observe::metrics::{Metrics, PublishError};
 pub use options::{JobId, JobKey, Priority};
@@ -246,6 +248,6 @@ pub use series::{Repeated, Series};
 pub(crate) use shared::Shared;
 pub use shutdown::{Abandoned, ShutdownReport};
 pub use stats::Stats;
-pub use submit::{InTurn, Job, OneAttempt, Retried, SubmitManyError};
+pub use submit::{InTurn, Job, OneAttempt, Retried};
 pub(crate) use task::{Turns, spawn_turns};
 pub use waiting::blocking;

@@ -15,6 +15,7 @@ use super::events::Events;
 use super::handle::JobHandle;
 use super::health::RuntimeHealth;
 use super::leases::JobLeases;
+use super::many::{self, SubmitManyError};
 #[cfg(feature = "metrics")]
 use super::observe::metrics::PublishError;
 use super::outcome::IntoOutcome;
@@ -23,7 +24,7 @@ use super::series::Repeated;
 use super::shared::Shared;
 use super::shutdown::ShutdownReport;
 use super::stats::Stats;
-use super::submit::{self, InTurn, Job, OneAttempt, Patience, Retried, SubmitManyError};
+use super::submit::{self, InTurn, Job, OneAttempt, Patience, Retried};
 use super::task;
 use crate::clock::{Clock, Timestamp};
 use crate::executor::{Executor, Task};
@@ -108,7 +109,7 @@ impl Runtime {
         R: IntoOutcome,
         R::Value: Send + 'static,
     {
-        submit::submit_many(self.shared(), jobs)
+        many::submit_many(self.shared(), jobs)
     }
 
     /// Runs a job that has one attempt.
