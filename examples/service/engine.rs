@@ -205,10 +205,6 @@ impl Engine {
         self.runtime.dead_letters().list()
     }
 
-    pub(crate) fn count_dead(&self) -> usize {
-        self.runtime.dead_letters().len()
-    }
-
     /// The letter of a delivery; the jobs are called by the deliveries' ids.
     fn letter(&self, id: &str) -> Option<Arc<DeadLetter>> {
         self.runtime.dead_letters().find(&LetterFilter::new().name(id)).pop()

@@ -122,7 +122,7 @@ fn publish_runtime(engine: &Engine) {
     counter!("tenure_retries_total").absolute(stats.retried);
     counter!("tenure_gated_total").absolute(stats.gated);
     counter!("tenure_workers_replaced_total").absolute(stats.replaced_workers);
-    gauge!("tenure_dead_letters").set(engine.count_dead() as f64);
+    gauge!("tenure_dead_letters").set(engine.health().dead_letters as f64);
 }
 
 #[cfg(test)]
