@@ -312,9 +312,14 @@ impl Core {
         book.open_for = Duration::ZERO;
     }
 
-    /// Tells everybody of a change. Foreign code, with nothing locked.
+    /// Tells everybody of a change. Foreign code, with nothing locked. Those first who wait for it: whoever
+    /// listens out of interest may take its time.
     #[cold]
     pub(super) fn tell(&self, from: Word, to: Word, cause: Cause, at: u64) {
+        match to.state() {
+            State::Closed | State::HalfOpen | State::Disabled => self.watchers.tell(),
+            State::Open | State::ForcedOpen => {}
+        }
         if let Some(sink) = &self.sink {
             let event = BreakerEvent {
                 from: from.state(),
@@ -327,10 +332,6 @@ impl Core {
                 // ORDERING: Relaxed: a count.
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
-        }
-        match to.state() {
-            State::Closed | State::HalfOpen | State::Disabled => self.watchers.tell(),
-            State::Open | State::ForcedOpen => {}
         }
     }
 }

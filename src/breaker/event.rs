@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use super::word::State;
 
 /// A change of state. By the time anybody hears of it the breaker may have moved on; where two are told
-/// on two threads, the generation says which came first.
+/// at once, the generation says which came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerEvent {
