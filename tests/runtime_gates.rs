@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::breaker::{CircuitBreaker, State, Window};
+use tenure::breaker::{BreakerEvent, CircuitBreaker, State, Window};
 use tenure::clock::{Clock, ManualClock};
 use tenure::limit::{
     AdaptiveLimit, ConcurrencyLimit, Importance, KeyedConcurrency, KeyedRateLimit, LoadShedder,
@@ -15,7 +15,9 @@ use tenure::limit::{
 use tenure::retry::{Jitter, RetryPolicy, Stop};
 use tenure::runtime::{JobCtx, JobError, JobHandle, JobKey, Outcome, Runtime, SubmitError};
 
-use runtime_support::{Gate, LONG, SECOND, advance_until, at_once, timed, until, until_stats};
+use runtime_support::{
+    Gate, LONG, SECOND, advance_until, at_once, hush, timed, until, until_stats,
+};
 
 fn breaker(clock: &ManualClock, probes: u32) -> CircuitBreaker {
     CircuitBreaker::builder()
@@ -371,6 +373,131 @@ fn a_refused_submit_leaves_no_place_in_the_shedders_queue() {
     let closed = rt.job(job).shed_by(&shedder, Importance::High).submit();
     assert!(matches!(closed, Err(SubmitError::Closed(_))));
     assert_eq!(shedder.depth(), 0);
+}
+
+/// What a breaker's listener does.
+#[derive(Clone)]
+enum Does {
+    Panic,
+    ComeBack(Runtime),
+    /// Once.
+    Hang(Gate, Arc<AtomicBool>),
+}
+
+/// A breaker whose listener does that when the time of an opening is over, or when it is reset.
+fn told(clock: &ManualClock, does: Does) -> (CircuitBreaker, Arc<AtomicUsize>) {
+    let heard = Arc::new(AtomicUsize::new(0));
+    let (hears, at_last) = (Arc::clone(&heard), Arc::new(Mutex::new(None::<CircuitBreaker>)));
+    let me = Arc::clone(&at_last);
+    let listen = move |event: &BreakerEvent| {
+        if !matches!(event.to, State::HalfOpen | State::Closed) {
+            return;
+        }
+        hears.fetch_add(1, SeqCst);
+        match &does {
+            Does::Panic => std::panic::panic_any("meant"),
+            Does::ComeBack(rt) => {
+                let breaker = me.lock().unwrap().clone().unwrap();
+                assert!(breaker.snapshot().generation >= event.generation);
+                drop(breaker.try_acquire());
+                let job = rt.job(|_| Ok::<_, String>(())).breaker(&breaker).submit().unwrap();
+                drop(job);
+            }
+            Does::Hang(gate, hung) if !hung.swap(true, SeqCst) => gate.pass(),
+            Does::Hang(..) => {}
+        }
+    };
+    let breaker = CircuitBreaker::builder()
+        .window(Window::Count(4))
+        .probes(2)
+        .open_for(10 * SECOND)
+        .probe_timeout(5 * SECOND)
+        .clock(clock.clone())
+        .on_event(listen)
+        .build()
+        .unwrap();
+    *at_last.lock().unwrap() = Some(breaker.clone());
+    (breaker, heard)
+}
+
+/// Jobs that wait at the breaker, which is open by failures or by force.
+fn waiting(rt: &Runtime, breaker: &CircuitBreaker, by_force: bool) -> Vec<JobHandle<u32>> {
+    let before = rt.stats().gated;
+    match by_force {
+        true => breaker.force_open(),
+        false => {
+            while breaker.state() == State::Closed {
+                breaker.try_acquire().unwrap().failure();
+            }
+        }
+    }
+    let job = |ctx: &JobCtx| Ok::<_, String>(ctx.attempt());
+    let jobs: Vec<_> = (0..20)
+        .map(|_| rt.job(job).breaker(breaker).without_attempt_timeout().submit().unwrap())
+        .collect();
+    until_stats(rt, |s| s.gated >= before + 20);
+    jobs
+}
+
+#[test]
+fn a_breakers_listener_that_panics_or_comes_back_in_stops_nobody() {
+    hush();
+    for comes_back in [false, true] {
+        let (rt, clock) = timed(2, 1);
+        let does = if comes_back { Does::ComeBack(rt.clone()) } else { Does::Panic };
+        let (breaker, heard) = told(&clock, does);
+        for by_force in [false, true] {
+            let jobs = waiting(&rt, &breaker, by_force);
+            if by_force {
+                breaker.reset();
+            }
+            advance_until(&clock, SECOND, "all are through", || {
+                jobs.iter().all(JobHandle::is_finished)
+            });
+            for job in jobs {
+                assert_eq!(job.get().unwrap(), 1);
+            }
+        }
+        assert!(heard.load(SeqCst) >= 3, "half-open, closed, reset");
+        advance_until(&clock, SECOND, "the listener's own are through", || {
+            let s = rt.stats();
+            s.succeeded == s.submitted
+        });
+        // Its own job has it, and it has the runtime: so it ends here.
+        assert!(rt.shutdown(LONG).abandoned.is_empty());
+    }
+}
+
+#[test]
+fn a_breakers_listener_that_never_returns_holds_up_whoever_told_it_and_no_other() {
+    for by_force in [false, true] {
+        let (rt, clock) = timed(2, 1);
+        let gate = Gate::new();
+        let (breaker, _) = told(&clock, Does::Hang(gate.clone(), Arc::default()));
+        let jobs = waiting(&rt, &breaker, by_force);
+        let teller = by_force.then(|| {
+            let breaker = breaker.clone();
+            std::thread::spawn(move || breaker.reset())
+        });
+        // The driver's thread or ours hangs there.
+        advance_until(&clock, SECOND, "it hangs", || gate.waiting() == 1);
+        let held = usize::from(!by_force);
+        advance_until(&clock, SECOND, "the others are through", || {
+            jobs.iter().filter(|job| job.is_finished()).count() >= 20 - held
+        });
+        assert_eq!(jobs.iter().filter(|job| !job.is_finished()).count(), held);
+        // Whoever does not stand there is not touched, and the end is bounded.
+        rt.job(|_| Ok::<_, String>(())).submit().unwrap().get().unwrap();
+        let begun = std::time::Instant::now();
+        let report = rt.shutdown(SECOND);
+        assert!(begun.elapsed() < LONG / 2 && report.cancelled == held, "{report:?}");
+        let ends = jobs.into_iter().map(JobHandle::get);
+        assert_eq!(ends.filter(|end| matches!(end, Err(JobError::Shutdown))).count(), held);
+        gate.open();
+        if let Some(teller) = teller {
+            teller.join().unwrap();
+        }
+    }
 }
 
 #[test]

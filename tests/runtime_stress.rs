@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tenure::retry::RetryPolicy;
 use tenure::runtime::{JobCtx, JobError, Outcome, Priority, Runtime};
 
-use runtime_support::until;
+use runtime_support::{hush, until};
 
 fn factor() -> usize {
     std::env::var("TENURE_STRESS").ok().and_then(|f| f.parse().ok()).unwrap_or(1)
@@ -44,17 +44,6 @@ impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
-}
-
-/// Panics of the jobs are meant; those of the test are not.
-fn hush() {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let meant = info.payload().downcast_ref::<&str>().is_some_and(|m| *m == "meant");
-        if !meant {
-            before(info);
-        }
-    }));
 }
 
 #[test]

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use super::members::{Condition, Member, Seen};
 use super::options::{JobId, JobKey, Priority};
 use super::shared::Shared;
+use super::state::State;
 use super::stats::Stats;
 use crate::clock::{Clock, Timestamp};
 use crate::health::{PhiAccrual, Reason, Verdict};
@@ -328,15 +329,19 @@ impl Shared {
                 return;
             };
             let epoch = sitting.epoch();
+            let word = job.state.peek();
+            // Its gates are asked.
+            let begins =
+                matches!(word.state(), State::Ready | State::Gated) && word.epoch() == epoch;
             let options = job.options.as_deref();
             running.push(Running {
                 job: JobId(job.id),
                 name: options.and_then(|o| o.name.clone()),
                 key: options.and_then(|o| o.serial.as_ref()).map(|s| s.key.clone()),
-                attempt: u32::from(job.state.peek().attempts()) + 1,
+                attempt: u32::from(word.attempts()) + 1,
                 elapsed: now.saturating_since(since),
                 deadline: (!deadline.is_never()).then_some(deadline),
-                late: !job.state.is_current(epoch),
+                late: !begins && !job.state.is_current(epoch),
             });
             // The innermost one is what the thread is at.
             glimpse = deadline.is_never().then(|| Glimpse {

@@ -408,14 +408,10 @@ impl Watched {
         self.stand(job);
     }
 
+    /// All its times are the deadline.
     pub fn sit(&self, job: &Job, epoch: u32, deadline: u64) {
-        self.0.sit(
-            &job.0,
-            epoch,
-            Timestamp::from_nanos(deadline),
-            Duration::ZERO,
-            Timestamp::ORIGIN,
-        );
+        let at = Timestamp::from_nanos(deadline);
+        self.0.sit(&job.0, epoch, at, Duration::from_nanos(deadline), at);
     }
 
     pub fn stand(&self, job: Job) {
@@ -428,7 +424,13 @@ impl Watched {
     pub fn look(&self, f: impl FnOnce(&Job, u32, u64)) -> bool {
         let Some((sitting, _)) = self.0.glance() else { return false };
         let Some(pinned) = self.0.pin(sitting) else { return false };
-        f(&Job(pinned.job()), sitting.epoch(), pinned.deadline.as_nanos());
+        let at = pinned.deadline;
+        assert_eq!(
+            (pinned.timeout, pinned.since),
+            (Duration::from_nanos(at.as_nanos()), at),
+            "torn"
+        );
+        f(&Job(pinned.job()), sitting.epoch(), at.as_nanos());
         true
     }
 

@@ -51,7 +51,7 @@ pub struct ShutdownReport {
     pub requeued: usize,
     /// Jobs that had not begun.
     pub cancelled: usize,
-    /// Attempts that were still running at the end.
+    /// Attempts that were still running at the end, or about to: what a gate calls had not come back.
     pub abandoned: Vec<Abandoned>,
 }
 

@@ -110,6 +110,11 @@ impl Gate {
         self.open.1.notify_all();
     }
 
+    /// How many attempts have come to it, in all.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
     /// Until so many attempts have come to it, in all.
     #[track_caller]
     pub(crate) fn wait_for(&self, waiting: usize) {
@@ -125,4 +130,18 @@ pub(crate) fn descend(rt: &Runtime, depth: u32) -> Result<u32, JobError> {
     let inner = rt.clone();
     let child = rt.job(move |_| descend(&inner, depth - 1)).retry(RetryPolicy::never());
     child.submit().map_err(|_| JobError::Shutdown)?.get().map(|n| n + 1)
+}
+
+/// Panics of the jobs are meant; those of the test are not.
+pub(crate) fn hush() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let meant = info.payload().downcast_ref::<&str>().is_some_and(|m| *m == "meant");
+            if !meant {
+                before(info);
+            }
+        }));
+    });
 }

@@ -3,6 +3,7 @@
 //! At the end of a model of a gate the threads are joined and what is queued is run: then every job is
 //! over, nobody waits, and every permit is back.
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -32,36 +33,57 @@ impl Seats for Free {
 }
 
 /// Counts its runs.
-fn counted(house: &Gatehouse, runs: &Arc<AtomicU32>) -> (Job, JobHandle<()>) {
+fn counted(house: &Gatehouse, behind: usize, runs: &Arc<AtomicU32>) -> (Job, JobHandle<()>) {
     let runs = Arc::clone(runs);
-    house.job(move |_| {
+    house.job(behind, move |_| {
         runs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     })
 }
 
+/// What attempts do inside the closure.
+struct Inside(UnsafeCell<u32>);
+// SAFETY: only for models: loom reports an access that races.
+unsafe impl Sync for Inside {}
+// SAFETY: as above.
+unsafe impl Send for Inside {}
+
 struct Scene {
     house: Arc<Gatehouse>,
     runs: Arc<AtomicU32>,
-    free: std::sync::Arc<Free>,
+    free: Vec<std::sync::Arc<Free>>,
     permits: u32,
 }
 
 impl Scene {
+    /// One gate.
     fn new(permits: u32, most_granted: usize) -> Self {
-        let free = std::sync::Arc::new(Free(AtomicU32::new(permits)));
-        let seats = std::sync::Arc::clone(&free);
+        Self::with_gates(1, permits, most_granted)
+    }
+
+    /// Several, each with so many permits.
+    fn with_gates(gates: usize, permits: u32, most_granted: usize) -> Self {
+        let free = || std::sync::Arc::new(Free(AtomicU32::new(permits)));
+        let free: Vec<_> = (0..gates).map(|_| free()).collect();
+        let seats =
+            free.iter().map(|free| std::sync::Arc::clone(free) as std::sync::Arc<dyn Seats>);
         let house = Arc::new(Gatehouse::new(seats, most_granted));
         Self { house, runs: Arc::new(AtomicU32::new(0)), free, permits }
     }
 
+    /// A job behind all gates.
     fn job(&self) -> (Job, JobHandle<()>) {
-        counted(&self.house, &self.runs)
+        counted(&self.house, self.free.len(), &self.runs)
     }
 
-    /// One that waits in the line, because all permits are out.
+    /// One that waits in a line, because all permits of the first gate are out.
     fn waiting(&self) -> (Job, JobHandle<()>) {
-        let (job, handle) = self.job();
+        self.waiting_behind(self.free.len())
+    }
+
+    /// The same for one that stands behind the first so many gates.
+    fn waiting_behind(&self, gates: usize) -> (Job, JobHandle<()>) {
+        let (job, handle) = counted(&self.house, gates, &self.runs);
         assert_eq!(self.house.take(&job), End::Nothing);
         (job, handle)
     }
@@ -81,8 +103,10 @@ impl Scene {
             assert!(job.is_over(), "forgotten at the gate");
         }
         assert!(self.house.is_at_rest(), "somebody waits");
-        let free = self.free.0.load(Ordering::Relaxed);
-        assert_eq!(free, self.permits, "a permit is missing, or one too many");
+        for free in &self.free {
+            let free = free.0.load(Ordering::Relaxed);
+            assert_eq!(free, self.permits, "a permit is missing, or one too many");
+        }
         assert_eq!(self.runs.load(Ordering::Relaxed), runs);
     }
 }
@@ -91,7 +115,7 @@ models! { "runtime_policies";
     /// A job is refused and lines up while the permit comes back.
     enter_x_return [bound: 4] {
         let scene = Scene::new(1, 1);
-        let out = scene.house.borrow().expect("the only one");
+        let out = scene.house.borrow(0).expect("the only one");
         let (job, _handle) = scene.job();
         let taken = job.clone();
         let worker = scene.spawn(move |house| house.take(&taken));
@@ -103,7 +127,7 @@ models! { "runtime_policies";
     /// The same, while somebody cancels it: no entry is left, and no permit is lost.
     enter_x_return_x_cancel [bound: 2] {
         let scene = Scene::new(1, 1);
-        let out = scene.house.borrow().expect("the only one");
+        let out = scene.house.borrow(0).expect("the only one");
         let (job, _handle) = scene.job();
         let (taken, other) = (job.clone(), job.clone());
         let worker = scene.spawn(move |house| house.take(&taken));
@@ -117,7 +141,7 @@ models! { "runtime_policies";
     /// A permit comes back for a job that is being cancelled in the line.
     return_x_cancel [bound: 4] {
         let scene = Scene::new(1, 1);
-        let out = scene.house.borrow().expect("the only one");
+        let out = scene.house.borrow(0).expect("the only one");
         let (job, _handle) = scene.waiting();
         let other = job.clone();
         let giver = thread::spawn(move || out.give_back());
@@ -144,7 +168,7 @@ models! { "runtime_policies";
     /// The end comes while a permit lets a job go on.
     return_x_shutdown [bound: 3] {
         let scene = Scene::new(1, 1);
-        let out = scene.house.borrow().expect("the only one");
+        let out = scene.house.borrow(0).expect("the only one");
         let (job, _handle) = scene.waiting();
         let giver = thread::spawn(move || out.give_back());
         let closer = scene.spawn(Gatehouse::close);
@@ -156,7 +180,7 @@ models! { "runtime_policies";
     /// Two permits come back for two who wait: both go on, though the pumps meet.
     return_x_return [bound: 2] {
         let scene = Scene::new(2, 2);
-        let outs = [(); 2].map(|()| scene.house.borrow().expect("there are two"));
+        let outs = [(); 2].map(|()| scene.house.borrow(0).expect("there are two"));
         let [(one, _one), (other, _other)] = [(); 2].map(|()| scene.waiting());
         let givers = outs.map(|out| thread::spawn(move || out.give_back()));
         for giver in givers {
@@ -167,7 +191,7 @@ models! { "runtime_policies";
     /// A timer of the line and a permit that comes back: the job goes on, once.
     tick_x_return [bound: 3] {
         let scene = Scene::new(1, 1);
-        let out = scene.house.borrow().expect("the only one");
+        let out = scene.house.borrow(0).expect("the only one");
         let (job, _handle) = scene.waiting();
         let driver = scene.spawn(Gatehouse::tick);
         let giver = thread::spawn(move || out.give_back());
@@ -179,7 +203,7 @@ models! { "runtime_policies";
     /// there was no room, goes on.
     begin_x_return [bound: 2] {
         let scene = Scene::new(2, 1);
-        let [one, other] = [(); 2].map(|()| scene.house.borrow().expect("there are two"));
+        let [one, other] = [(); 2].map(|()| scene.house.borrow(0).expect("there are two"));
         let [(first, _first), (second, _second)] = [(); 2].map(|()| scene.waiting());
         one.give_back();
         let worker = scene.spawn(Gatehouse::run_all);
@@ -187,6 +211,70 @@ models! { "runtime_policies";
         worker.join().unwrap();
         giver.join().unwrap();
         scene.over(&[&first, &second], 2);
+        // The next time they are refused they are the last to come.
+        assert!(!scene.house.has_ticket(&first) && !scene.house.has_ticket(&second));
+    }
+    /// Two gates, and a permit of each comes back. Whoever leaves the first line for the second gives the first
+    /// one's permit back inside that pump; the two lines pump each other.
+    line_to_line_x_return [bound: 3] {
+        let scene = Scene::with_gates(2, 1, 1);
+        let outs = [0, 1].map(|gate| scene.house.borrow(gate).expect("the only one"));
+        let (job, _handle) = scene.waiting();
+        let givers = outs.map(|out| thread::spawn(move || out.give_back()));
+        for giver in givers {
+            giver.join().unwrap();
+        }
+        scene.over(&[&job], 1);
+    }
+    /// The same with another one behind, who stands at the first gate only: nobody is forgotten in either
+    /// line, and the pumps come to an end.
+    line_to_line_x_return_with_two [bound: 2] {
+        let scene = Scene::with_gates(2, 1, 2);
+        let outs = [0, 1].map(|gate| scene.house.borrow(gate).expect("the only one"));
+        let (both, _both) = scene.waiting();
+        let (one, _one) = scene.waiting_behind(1);
+        let givers = outs.map(|out| thread::spawn(move || out.give_back()));
+        for giver in givers {
+            giver.join().unwrap();
+        }
+        scene.over(&[&both, &one], 2);
+    }
+    /// Two who leave the first line for the second while that one's permit comes back.
+    two_leave_a_line_x_return [bound: 2] {
+        let scene = Scene::with_gates(2, 1, 1);
+        let [first, second] = [0, 1].map(|gate| scene.house.borrow(gate).expect("the only one"));
+        let [(one, _one), (other, _other)] = [(); 2].map(|()| scene.waiting());
+        let givers = [first, second].map(|out| thread::spawn(move || out.give_back()));
+        for giver in givers {
+            giver.join().unwrap();
+        }
+        scene.over(&[&one, &other], 2);
+    }
+    /// A job leaves one line for the other while somebody cancels it.
+    line_to_line_x_cancel [bound: 3] {
+        let scene = Scene::with_gates(2, 1, 1);
+        let [first, second] = [0, 1].map(|gate| scene.house.borrow(gate).expect("the only one"));
+        let (job, _handle) = scene.waiting();
+        let other = job.clone();
+        let giver = thread::spawn(move || first.give_back());
+        let canceller = thread::spawn(move || other.give_up(false));
+        giver.join().unwrap();
+        assert_eq!(canceller.join().unwrap(), End::Cancelled);
+        second.give_back();
+        scene.over(&[&job], 0);
+    }
+    /// The same while the end comes.
+    line_to_line_x_shutdown [bound: 2] {
+        let scene = Scene::with_gates(2, 1, 1);
+        let [first, second] = [0, 1].map(|gate| scene.house.borrow(gate).expect("the only one"));
+        let (job, _handle) = scene.waiting();
+        let giver = thread::spawn(move || first.give_back());
+        let closer = scene.spawn(Gatehouse::close);
+        giver.join().unwrap();
+        closer.join().unwrap();
+        assert!(job.is_over(), "nobody swept it");
+        second.give_back();
+        scene.over(&[&job], 0);
     }
     /// An attempt ends while it is given up: its permit goes back once.
     settle_x_rescue [bound: 4] {
@@ -241,6 +329,28 @@ models! { "runtime_policies";
         assert_eq!(ends.iter().filter(over).count(), 1, "{ends:?}");
         let result = handle.try_get().expect("over");
         assert_eq!(result.is_ok(), ends[1] == End::Succeeded);
+    }
+    /// A second attempt begins beside a retry: it sees what the attempt before did inside.
+    hedge_x_retry [bound: 3] {
+        let done = Arc::new(Inside(UnsafeCell::new(0)));
+        let (job, mut handle) = job(true, move |ctx| {
+            if ctx.attempt() < 2 {
+                // SAFETY: loom checks the access.
+                done.0.with_mut(|n| unsafe { *n = 1 });
+                return Err("no");
+            }
+            // SAFETY: as above.
+            assert_eq!(done.0.with(|n| unsafe { *n }), 1);
+            Ok(())
+        });
+        let (one, other) = (job.clone(), job.clone());
+        let one = thread::spawn(move || one.drive(2));
+        let other = thread::spawn(move || {
+            other.begin_beside(2).map_or(End::Nothing, |begun| other.go_on(begun, 2))
+        });
+        let ends = [one.join().unwrap(), other.join().unwrap()];
+        assert_eq!(ends.iter().filter(|end| **end == End::Succeeded).count(), 1, "{ends:?}");
+        assert!(handle.try_get().expect("over").is_ok());
     }
     /// Both attempts are given up while the second one ends.
     finish_x_rescue_hedged [bound: 3] {
@@ -354,6 +464,8 @@ models! { "runtime_policies";
         assert_eq!(policies.seconds(), 2);
         policies.deposit();
         assert!(policies.withdraw());
+        // One to begin with, and two deposits at most.
+        assert!((0..3).any(|_| !policies.withdraw()), "there is a budget");
     }
     /// The limit is raised while somebody begins to wait for a place.
     resize_x_take {

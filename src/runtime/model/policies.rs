@@ -75,16 +75,16 @@ struct Hall {
     queue: Mutex<Vec<JobRef>>,
     calls: Mutex<Vec<(Arc<Line>, Timestamp)>>,
     closing: Closing,
-    line: Mutex<Option<Arc<Line>>>,
+    lines: Mutex<Vec<Arc<Line>>>,
     most_granted: usize,
 }
 
 impl Hall {
     fn sweep(&self) {
-        let line = self.line.lock().clone();
+        let lines = self.lines.lock().clone();
         let queued = core::mem::take(&mut *self.queue.lock());
-        let lined_up = line.map(|line| line.drain()).unwrap_or_default();
-        for job in lined_up.into_iter().chain(queued) {
+        let lined_up = lines.iter().flat_map(|line| line.drain());
+        for job in lined_up.chain(queued) {
             Job(job).give_up(true);
         }
     }
@@ -119,10 +119,10 @@ impl Host for Hall {
     }
 }
 
-/// A gate, the line before it, and the runtime that both are in. Kept by the model to its end.
+/// Gates, the lines before them, and the runtime that both are in. Kept by the model to its end.
 pub struct Gatehouse {
     hall: Arc<Hall>,
-    line: Arc<Line>,
+    lines: Vec<Arc<Line>>,
     tickets: Mutex<u64>,
 }
 
@@ -136,31 +136,38 @@ impl Borrowed {
 }
 
 impl Gatehouse {
-    pub fn new(seats: Arc<dyn Seats>, most_granted: usize) -> Self {
-        let turnstile = Arc::new(Turnstile { seats, line: Mutex::new(None) });
+    /// With a gate for each.
+    pub fn new(gates: impl IntoIterator<Item = Arc<dyn Seats>>, most_granted: usize) -> Self {
         let hall = Arc::new(Hall {
             queue: Mutex::new(Vec::new()),
             calls: Mutex::new(Vec::new()),
             closing: Closing::new(),
-            line: Mutex::new(None),
+            lines: Mutex::new(Vec::new()),
             most_granted,
         });
-        let gate = Shut(Arc::clone(&turnstile));
-        let host: Weak<Hall> = Arc::downgrade(&hall);
-        let line = Line::new(Arc::new(Shut(Arc::clone(&turnstile))), host as Weak<dyn Host>);
-        let listener = Arc::downgrade(&line);
-        gate.watch(listener as Weak<dyn Listener>);
-        *hall.line.lock() = Some(Arc::clone(&line));
-        Self { hall, line, tickets: Mutex::new(0) }
+        let lines = gates.into_iter().map(|seats| {
+            let turnstile = Arc::new(Turnstile { seats, line: Mutex::new(None) });
+            let gate = Shut(Arc::clone(&turnstile));
+            let host: Weak<Hall> = Arc::downgrade(&hall);
+            let line = Line::new(Arc::new(Shut(turnstile)), host as Weak<dyn Host>);
+            let listener = Arc::downgrade(&line);
+            gate.watch(listener as Weak<dyn Listener>);
+            line
+        });
+        let lines: Vec<_> = lines.collect();
+        hall.lines.lock().clone_from(&lines);
+        Self { hall, lines, tickets: Mutex::new(0) }
     }
 
-    /// A job behind the gate, Ready, with one entry.
-    pub fn job<F>(&self, closure: F) -> (Job, JobHandle<()>)
+    /// A job behind the first so many gates, Ready, with one entry.
+    pub fn job<F>(&self, behind: usize, closure: F) -> (Job, JobHandle<()>)
     where
         F: Fn(&JobCtx) -> Result<(), &'static str> + Send + Sync + 'static,
     {
         let mut gates = Gates::new();
-        gates.add(Stage::Concurrency, Arc::clone(&self.line));
+        for line in &self.lines[..behind] {
+            gates.add(Stage::Concurrency, Arc::clone(line));
+        }
         let options = Options { gates: Some(Box::new(gates)), ..Options::default() };
         let word = StateCell::new(State::Ready);
         let (job, handle) =
@@ -168,9 +175,9 @@ impl Gatehouse {
         (Job(job), JobHandle::new(handle))
     }
 
-    /// Takes a permit, from outside.
-    pub fn borrow(&self) -> Option<Borrowed> {
-        self.line.gate().try_pass().ok().map(Borrowed)
+    /// Takes a permit of a gate, from outside.
+    pub fn borrow(&self, gate: usize) -> Option<Borrowed> {
+        self.lines[gate].ask().ok().map(Borrowed)
     }
 
     /// As a worker that took an entry: runs the job, or has it wait.
@@ -247,17 +254,22 @@ impl Gatehouse {
         }
     }
 
+    /// Whether the job has a place among those who wait.
+    pub fn has_ticket(&self, job: &Job) -> bool {
+        policy::gates(&job.0).is_some_and(|gates| gates.ticket() != policy::NO_TICKET)
+    }
+
     /// Whether nobody waits.
     pub fn is_at_rest(&self) -> bool {
-        self.line.oldest() == policy::NO_TICKET
+        self.lines.iter().all(|line| line.oldest() == policy::NO_TICKET)
     }
 }
 
 impl Drop for Gatehouse {
     fn drop(&mut self) {
-        // The hall has the line, whose gate is the hall's: no circle is left.
-        let line = self.hall.line.lock().take();
-        drop(line);
+        // The hall has the lines, whose gates are the hall's: no circle is left.
+        let lines = core::mem::take(&mut *self.hall.lines.lock());
+        drop(lines);
         let calls = core::mem::take(&mut *self.hall.calls.lock());
         drop(calls);
     }

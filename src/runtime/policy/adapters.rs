@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Weak;
 
-use super::gate::{Gate, GateId, Pass, Verdict};
+use super::gate::{Answer, Gate, GateId, Pass, Verdict};
 use crate::breaker::{self, CircuitBreaker};
 use crate::limit::{
     AdaptiveLimit, AdaptivePermit, ConcurrencyLimit, KeyedConcurrency, KeyedPermit, KeyedRateLimit,
@@ -11,24 +11,53 @@ use crate::limit::{
 };
 use crate::runtime::options::JobKey;
 
-type Answer = Result<Box<dyn Pass>, Option<Duration>>;
-
-impl Gate for CircuitBreaker {
-    fn try_pass(&self) -> Answer {
-        match self.try_acquire() {
-            Ok(permit) => Ok(Box::new(permit)),
-            Err(open) => Err(open.retry_after),
-        }
-    }
-
-    fn watch(&self, listener: Weak<dyn Listener>) {
-        self.watch(listener);
-    }
-
-    fn id(&self) -> GateId {
-        (self.address(), None)
-    }
+/// The answer of whatever says yes with a permit, or no with a time.
+fn answer<P: Pass + 'static>(asked: Result<P, Option<Duration>>) -> Answer {
+    asked.map(|permit| Box::new(permit) as Box<dyn Pass>)
 }
+
+/// What is one gate for everybody.
+macro_rules! gates {
+    ($($gate:ty),*) => {$(
+        impl Gate for $gate {
+            fn try_pass(&self) -> Answer {
+                answer(self.try_acquire().map_err(|refused| refused.retry_after))
+            }
+
+            fn watch(&self, listener: Weak<dyn Listener>) {
+                self.watch(listener);
+            }
+
+            fn id(&self) -> GateId {
+                (self.address(), None)
+            }
+        }
+    )*};
+}
+
+gates!(CircuitBreaker, RateLimit, ConcurrencyLimit, AdaptiveLimit);
+
+/// What has a gate for each key.
+macro_rules! gates_of_keys {
+    ($($limit:ident: $passed:expr),*) => {$(
+        impl Gate for OfKey<$limit<JobKey>> {
+            fn try_pass(&self) -> Answer {
+                let asked = self.limit.try_acquire(&self.key).map($passed);
+                answer(asked.map_err(|refused| refused.retry_after))
+            }
+
+            fn watch(&self, listener: Weak<dyn Listener>) {
+                self.limit.watch(listener);
+            }
+
+            fn id(&self) -> GateId {
+                (self.limit.address(), Some(self.key.clone()))
+            }
+        }
+    )*};
+}
+
+gates_of_keys!(KeyedConcurrency: |permit| permit, KeyedRateLimit: |()| UsedUp);
 
 impl Pass for breaker::Permit {
     fn end(self: Box<Self>, verdict: Verdict) {
@@ -48,23 +77,6 @@ impl Pass for breaker::Permit {
     }
 }
 
-impl Gate for RateLimit {
-    fn try_pass(&self) -> Answer {
-        match self.try_acquire() {
-            Ok(permit) => Ok(Box::new(permit)),
-            Err(limited) => Err(limited.retry_after),
-        }
-    }
-
-    fn watch(&self, listener: Weak<dyn Listener>) {
-        self.watch(listener);
-    }
-
-    fn id(&self) -> GateId {
-        (self.address(), None)
-    }
-}
-
 impl Pass for RatePermit {
     fn end(self: Box<Self>, verdict: Verdict) {
         if verdict == Verdict::Unused {
@@ -74,43 +86,7 @@ impl Pass for RatePermit {
     }
 }
 
-impl Gate for ConcurrencyLimit {
-    fn try_pass(&self) -> Answer {
-        match self.try_acquire() {
-            Ok(permit) => Ok(Box::new(permit)),
-            Err(limited) => Err(limited.retry_after),
-        }
-    }
-
-    fn watch(&self, listener: Weak<dyn Listener>) {
-        self.watch(listener);
-    }
-
-    fn id(&self) -> GateId {
-        (self.address(), None)
-    }
-}
-
-impl Pass for Permit {
-    fn end(self: Box<Self>, _verdict: Verdict) {}
-}
-
-impl Gate for AdaptiveLimit {
-    fn try_pass(&self) -> Answer {
-        match self.try_acquire() {
-            Ok(permit) => Ok(Box::new(permit)),
-            Err(limited) => Err(limited.retry_after),
-        }
-    }
-
-    fn watch(&self, listener: Weak<dyn Listener>) {
-        self.watch(listener);
-    }
-
-    fn id(&self) -> GateId {
-        (self.address(), None)
-    }
-}
+impl Pass for Permit {}
 
 impl Pass for AdaptivePermit {
     fn end(self: Box<Self>, verdict: Verdict) {
@@ -134,47 +110,9 @@ impl<L: Clone> OfKey<L> {
     }
 }
 
-impl Gate for OfKey<KeyedConcurrency<JobKey>> {
-    fn try_pass(&self) -> Answer {
-        match self.limit.try_acquire(&self.key) {
-            Ok(permit) => Ok(Box::new(permit)),
-            Err(limited) => Err(limited.retry_after),
-        }
-    }
-
-    fn watch(&self, listener: Weak<dyn Listener>) {
-        self.limit.watch(listener);
-    }
-
-    fn id(&self) -> GateId {
-        (self.limit.address(), Some(self.key.clone()))
-    }
-}
-
-impl Pass for KeyedPermit<JobKey> {
-    fn end(self: Box<Self>, _verdict: Verdict) {}
-}
-
-impl Gate for OfKey<KeyedRateLimit<JobKey>> {
-    fn try_pass(&self) -> Answer {
-        match self.limit.try_acquire(&self.key) {
-            Ok(()) => Ok(Box::new(UsedUp)),
-            Err(limited) => Err(limited.retry_after),
-        }
-    }
-
-    fn watch(&self, listener: Weak<dyn Listener>) {
-        self.limit.watch(listener);
-    }
-
-    fn id(&self) -> GateId {
-        (self.limit.address(), Some(self.key.clone()))
-    }
-}
+impl Pass for KeyedPermit<JobKey> {}
 
 /// A permit that was used up when it was given.
 struct UsedUp;
 
-impl Pass for UsedUp {
-    fn end(self: Box<Self>, _verdict: Verdict) {}
-}
+impl Pass for UsedUp {}

@@ -34,7 +34,9 @@ pub(crate) enum Verdict {
 /// One permit.
 pub(crate) trait Pass: Send {
     /// The attempt has come to this; the permit is free. Called once, and may call foreign code.
-    fn end(self: Box<Self>, verdict: Verdict);
+    ///
+    /// By itself: whatever it has come to, being dropped frees it.
+    fn end(self: Box<Self>, _verdict: Verdict) {}
 
     /// Whether an attempt may still begin with it.
     fn is_current(&self) -> bool {
@@ -48,7 +50,7 @@ pub(crate) trait Pass: Send {
 /// Something that gives permits. Its calls may run foreign code, which may not come back.
 pub(crate) trait Gate: Send + Sync {
     /// A permit, or how long until it is worth while to ask again, if time alone helps.
-    fn try_pass(&self) -> Result<Box<dyn Pass>, Option<Duration>>;
+    fn try_pass(&self) -> Answer;
 
     /// Has the listener told whenever a permit may be free for another reason than time: with no lock held,
     /// after the permit is there.
@@ -58,8 +60,16 @@ pub(crate) trait Gate: Send + Sync {
     fn id(&self) -> GateId;
 }
 
+/// A permit, or how long until it is worth while to ask again, if time alone helps.
+pub(crate) type Answer = Result<Box<dyn Pass>, Option<Duration>>;
+
 /// Which gate.
 pub(crate) type GateId = (usize, Option<JobKey>);
+
+/// Gives one permit back. Listeners of the gate are foreign: a panic goes no further.
+pub(super) fn end(pass: Box<dyn Pass>, verdict: Verdict) {
+    contained(move || pass.end(verdict));
+}
 
 /// The permits of all of a job's gates, in their order.
 #[derive(Default)]
@@ -83,11 +93,15 @@ impl Permits {
         }
     }
 
+    /// Takes the last one out.
+    pub(super) fn pop(&mut self) -> Option<Box<dyn Pass>> {
+        self.0.pop()
+    }
+
     /// Gives them back, the last one first.
-    pub(crate) fn end(self, verdict: Verdict) {
-        for pass in self.0.into_iter().rev() {
-            // Listeners of the gate are foreign: the other permits go back whatever they do.
-            contained(move || pass.end(verdict));
+    pub(crate) fn end(mut self, verdict: Verdict) {
+        while let Some(pass) = self.pop() {
+            end(pass, verdict);
         }
     }
 }

@@ -45,6 +45,12 @@
 //!
 //! A pump inside a pump (a permit that goes back unused tells its gate's line) is put off to the end of
 //! the outer one: so depth does not depend on how many wait.
+//!
+//! # A pump that does not come back
+//!
+//! Somebody's listener may never return. So a line counts the pumps that are under way, or put off; a timer
+//! looks after them ([`PATIENCE`]), and while there are some, pumps. There is one timer a line at a time, and
+//! none where nobody waits behind the head.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -52,12 +58,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use super::gate::{Gate, Permits, Verdict};
+use super::gate::{Answer, Gate, Permits, Verdict};
 use super::{NO_TICKET, gates};
 use crate::clock::Timestamp;
 use crate::limit::Listener;
 use crate::lock::Mutex;
-use crate::runtime::cell::JobRef;
+use crate::runtime::cell::{JobRef, contained};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What a line needs of its runtime.
@@ -99,8 +105,12 @@ struct Queue {
     wakes: u64,
     /// Jobs that were let through and have not begun.
     granted: usize,
+    /// Pumps that are under way, or put off.
+    pumps: usize,
     /// When the timer is due that was asked for.
     armed: Timestamp,
+    /// When somebody looks whether the pumps have come back.
+    watched: Timestamp,
 }
 
 struct Waiting {
@@ -150,24 +160,32 @@ fn none() -> PutOff {
 /// While it lives, this thread pumps.
 struct Pumping;
 
+/// Who pumps.
+enum Begun {
+    /// The caller.
+    Here(Pumping),
+    /// Who pumps on this thread already, later.
+    PutOff,
+    /// The same, and it was asked before.
+    Before,
+}
+
 impl Pumping {
-    /// `None`: it does already, and will see to `line`.
-    fn begin(line: &Arc<Line>) -> Option<Self> {
+    fn begin(line: &Arc<Line>) -> Begun {
         let put_off = PUT_OFF.try_with(|put_off| match &mut *put_off.borrow_mut() {
+            Some(lines) if lines.iter().any(|other| Arc::ptr_eq(other, line)) => Begun::Before,
             Some(lines) => {
-                if !lines.iter().any(|other| Arc::ptr_eq(other, line)) {
-                    lines.push(Arc::clone(line));
-                }
-                true
+                lines.push(Arc::clone(line));
+                Begun::PutOff
             }
+            // Made only where it begins: its drop ends the pumping.
             none => {
                 *none = Some(Vec::new());
-                false
+                Begun::Here(Self)
             }
         });
         // While the thread-locals of a thread that ends are torn down, there is no list.
-        // Made only then: its drop ends the pumping.
-        (!put_off.unwrap_or(false)).then(|| Self)
+        put_off.unwrap_or_else(|_| Begun::Here(Self))
     }
 
     fn next() -> Option<Arc<Line>> {
@@ -193,13 +211,19 @@ impl Line {
                 waiting: BTreeMap::new(),
                 wakes: 0,
                 granted: 0,
+                pumps: 0,
                 armed: Timestamp::NEVER,
+                watched: Timestamp::NEVER,
             }),
         })
     }
 
-    pub(crate) fn gate(&self) -> &dyn Gate {
-        &*self.gate
+    /// Asks the gate.
+    pub(crate) fn ask(&self) -> Answer {
+        let mut answer = Err(Some(AFTER_A_PANIC));
+        // Foreign code: listeners, clocks.
+        contained(|| answer = self.gate.try_pass());
+        answer
     }
 
     /// The smallest ticket here. May be out of date: who goes in front of somebody by that came at the
@@ -270,10 +294,15 @@ impl Line {
     /// The time has come for which a call was asked.
     pub(crate) fn tick(self: &Arc<Self>, at: Timestamp) {
         let mut queue = self.queue.lock();
+        let mut due = false;
+        if queue.watched == at {
+            queue.watched = Timestamp::NEVER;
+            due = queue.pumps > 0;
+        }
         // Another one: an earlier one was asked for later, and has seen to it.
-        let due = queue.armed == at;
-        if due {
+        if queue.armed == at {
             queue.armed = Timestamp::NEVER;
+            due = true;
         }
         drop(queue);
         if due {
@@ -283,40 +312,68 @@ impl Line {
 
     /// Lets those go on who may. Calls foreign code.
     pub(crate) fn pump(self: &Arc<Self>) {
-        let Some(_pumping) = Pumping::begin(self) else { return };
-        self.turn();
-        while let Some(line) = Pumping::next() {
-            line.turn();
+        match Pumping::begin(self) {
+            Begun::Here(_pumping) => {
+                self.turn(false);
+                while let Some(line) = Pumping::next() {
+                    line.turn(true);
+                }
+            }
+            Begun::PutOff => {
+                let mut queue = self.queue.lock();
+                queue.pumps += 1;
+                let is_missed = !queue.waiting.is_empty() && queue.watched.is_never();
+                drop(queue);
+                if is_missed && let Some(host) = self.host.upgrade() {
+                    self.have_watched(&*host);
+                }
+            }
+            Begun::Before => {}
         }
     }
 
-    fn turn(self: &Arc<Self>) {
-        let Some(host) = self.host.upgrade() else { return };
+    /// One pump. `counted`: since it was put off.
+    fn turn(self: &Arc<Self>, counted: bool) {
+        let host = self.host.upgrade();
         let mut queue = self.queue.lock();
+        queue.pumps += usize::from(!counted);
         queue.wakes = queue.wakes.wrapping_add(1);
-        loop {
+        let call = loop {
+            let Some(host) = &host else { break None };
             if queue.granted >= host.most_granted() {
-                return;
+                break None;
             }
             let wakes = queue.wakes;
+            let is_missed = queue.waiting.len() > 1 && queue.watched.is_never();
             let head = queue.waiting.iter_mut().find(|(_, waiting)| !waiting.asking);
-            let Some((&ticket, waiting)) = head else { return };
+            let Some((&ticket, waiting)) = head else { break None };
             waiting.asking = true;
             let job = waiting.job.clone();
-            // A place for it, before others see that there is one.
-            queue.granted += 1;
             drop(queue);
+            if is_missed {
+                self.have_watched(&**host);
+            }
             let Some(gates) = gates(&job) else { unreachable!("a job in a line has gates") };
-            let answer = gates.try_pass(Some(self));
-            queue = self.queue.lock();
-            match answer {
+            match gates.try_pass(Some(self)) {
                 Ok(permits) => {
+                    queue = self.queue.lock();
+                    if queue.granted >= host.most_granted() {
+                        // Others were let through meanwhile. When one of them begins, the line is pumped.
+                        Self::stays(&mut queue, ticket);
+                        drop(queue);
+                        permits.end(Verdict::Unused);
+                        drop(job);
+                        queue = self.queue.lock();
+                        break None;
+                    }
+                    queue.granted += 1;
                     let waited = self.take(&mut queue, ticket);
                     drop(queue);
                     let grant = Grant { line: Arc::clone(self), permits };
                     // Swept or withdrawn meanwhile: it is over.
                     if waited.is_none() {
                         grant.give_back();
+                        drop(job);
                     } else {
                         gates.grant(grant);
                         if job.state.ungate() {
@@ -325,57 +382,79 @@ impl Line {
                             // Whoever ended it may have looked for the grant before it was there.
                             gates.leave();
                             host.gone(&job);
+                            drop(job);
                         }
                     }
                     drop(waited);
                     queue = self.queue.lock();
                 }
-                Err(refusal) if Arc::ptr_eq(&refusal.line, self) => {
-                    queue.granted -= 1;
-                    if let Some(waiting) = queue.waiting.get_mut(&ticket) {
-                        waiting.asking = false;
-                    }
+                Err(Refusal { line, retry_after }) if Arc::ptr_eq(&line, self) => {
+                    drop(job);
+                    // A gate that says "at once" is asked again later all the same.
+                    let again = retry_after.map(|delay| host.moment_after(delay.max(LEAST_DELAY)));
+                    queue = self.queue.lock();
+                    Self::stays(&mut queue, ticket);
                     if queue.wakes == wakes {
-                        self.ask_for_a_call(queue, &*host, refusal.retry_after);
-                        return;
+                        break again.filter(|again| {
+                            let is_first = *again < queue.armed && !queue.waiting.is_empty();
+                            if is_first {
+                                queue.armed = *again;
+                            }
+                            is_first
+                        });
                     }
                 }
-                Err(refusal) => {
-                    queue.granted -= 1;
+                Err(Refusal { line, .. }) => {
+                    drop(job);
+                    queue = self.queue.lock();
                     let waited = self.take(&mut queue, ticket);
                     drop(queue);
                     if let Some(waited) = waited {
-                        refusal.line.enter(waited, ticket);
+                        line.enter(waited, ticket);
                     }
                     queue = self.queue.lock();
                 }
             }
+        };
+        queue.pumps -= 1;
+        drop(queue);
+        if let (Some(at), Some(host)) = (call, host) {
+            host.call_at(Arc::clone(self), at);
         }
     }
 
-    /// The head was refused, and time will help.
-    fn ask_for_a_call(
-        &self,
-        mut queue: impl core::ops::DerefMut<Target = Queue>,
-        host: &dyn Host,
-        retry_after: Option<Duration>,
-    ) {
-        let Some(delay) = retry_after else { return };
-        // A gate that says "at once" is asked again later all the same.
-        let at = host.moment_after(delay.max(LEAST_DELAY));
-        if at >= queue.armed || at.is_never() || queue.waiting.is_empty() {
+    /// It has asked, and is the head as before.
+    fn stays(queue: &mut Queue, ticket: u64) {
+        if let Some(waiting) = queue.waiting.get_mut(&ticket) {
+            waiting.asking = false;
+        }
+    }
+
+    /// Has somebody look whether the pumps have come back.
+    #[cold]
+    fn have_watched(self: &Arc<Self>, host: &dyn Host) {
+        let at = host.moment_after(PATIENCE);
+        if at.is_never() {
             return;
         }
-        queue.armed = at;
+        let mut queue = self.queue.lock();
+        let is_first = queue.watched.is_never();
+        if is_first {
+            queue.watched = at;
+        }
         drop(queue);
-        if let Some(me) = self.me.upgrade() {
-            host.call_at(me, at);
+        if is_first {
+            host.call_at(Arc::clone(self), at);
         }
     }
 }
 
 /// The shortest time until a gate is asked again.
 const LEAST_DELAY: Duration = Duration::from_nanos(1000);
+/// The same after it panicked.
+const AFTER_A_PANIC: Duration = Duration::from_millis(10);
+/// After so long, a pump that has not come back is not waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Listener for Line {
     fn permit_freed(&self) {
@@ -422,15 +501,15 @@ mod tests {
     fn pumps_inside_a_pump_are_put_off_and_none_is_lost() {
         let line = |_| Line::new(Arc::new(Shut), Weak::<Shared>::new());
         let [outer, a, b] = [0, 1, 2].map(line);
-        let pumping = Pumping::begin(&outer).expect("nobody pumps on this thread");
-        for inner in [&a, &b, &a] {
-            assert!(Pumping::begin(inner).is_none(), "the outer one sees to it");
-        }
+        let Begun::Here(pumping) = Pumping::begin(&outer) else { panic!("nobody pumps here") };
+        assert!(matches!(Pumping::begin(&a), Begun::PutOff));
+        assert!(matches!(Pumping::begin(&b), Begun::PutOff));
+        assert!(matches!(Pumping::begin(&a), Begun::Before));
         let put_off: Vec<_> = core::iter::from_fn(Pumping::next).collect();
         assert_eq!(put_off.len(), 2);
         assert!(put_off.iter().any(|line| Arc::ptr_eq(line, &a)));
         assert!(put_off.iter().any(|line| Arc::ptr_eq(line, &b)));
         drop(pumping);
-        assert!(Pumping::begin(&a).is_some(), "and when it is done another one may begin");
+        assert!(matches!(Pumping::begin(&a), Begun::Here(_)), "when it is done another may begin");
     }
 }

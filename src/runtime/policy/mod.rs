@@ -25,10 +25,19 @@
 //! vain. If a breaker has opened when a worker takes it, it waits again, in its old place.
 //!
 //! The attempt's permits are kept with the job, by the attempt's epoch: whoever ends the attempt takes
-//! them out, and so gives them back once: the worker when the closure has returned, or the driver when
+//! them out, and so gives each back once: the worker when the closure has returned, or the driver when
 //! the attempt is given up. A late attempt finds none. What an error says about whoever was called, the job
 //! may decide ([`judged`]): it is asked before they are taken out, so that the driver finds them if it does
 //! not come back.
+//!
+//! # Foreign code
+//!
+//! A gate may call some while it is asked and when a permit comes back: a breaker's listener, a clock. A
+//! panic there goes no further; a gate that panics when asked has refused, and is asked again a little
+//! later. If it never comes back, it has its thread, and the job that it was asked for, until that is
+//! cancelled, out of time, or the runtime ends. A worker that asks has the job on its seat: so it is
+//! missed like one that hangs in an attempt, and replaced. The others in the lines that the thread was
+//! pumping go on after a second at most ([`line`]).
 
 pub(crate) mod adapters;
 mod gate;
@@ -38,7 +47,6 @@ pub(crate) mod live;
 pub(crate) mod shared;
 pub(crate) mod unique;
 
-#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests;
 
 use core::fmt;
@@ -115,8 +123,7 @@ impl Gates {
             let is_own = own.is_some_and(|own| Arc::ptr_eq(own, line));
             // Behind those who were here before. Not by more than that: two lines whose heads send
             // each other to the back would go round for ever.
-            let answer =
-                if !is_own && line.oldest() < ticket { Err(None) } else { line.gate().try_pass() };
+            let answer = if !is_own && line.oldest() < ticket { Err(None) } else { line.ask() };
             match answer {
                 Ok(pass) => permits.add(pass),
                 Err(retry_after) => {
@@ -169,15 +176,25 @@ impl Gates {
         self.held.lock().turns.push((turn, permits));
     }
 
-    /// An attempt has come to this: its permits go back, if nobody was faster. Calls foreign code.
+    /// An attempt has come to this: its permits go back, those that nobody was faster to give back. Calls
+    /// foreign code.
+    ///
+    /// One after another, the last one first: where a listener does not come back, whoever gives the
+    /// attempt up finds the others.
     pub(crate) fn settle(&self, turn: Turn, verdict: Verdict) {
-        let mut held = self.held.lock();
-        let at = held.turns.iter().position(|(other, _)| *other == turn);
-        let permits = at.map(|at| held.turns.swap_remove(at).1);
-        drop(held);
-        if let Some(permits) = permits {
-            permits.end(verdict);
+        while let Some(pass) = self.take_pass(turn) {
+            gate::end(pass, verdict);
         }
+    }
+
+    fn take_pass(&self, turn: Turn) -> Option<Box<dyn gate::Pass>> {
+        let mut held = self.held.lock();
+        let at = held.turns.iter().position(|(other, _)| *other == turn)?;
+        let pass = held.turns[at].1.pop();
+        if pass.is_none() {
+            drop(held.turns.swap_remove(at));
+        }
+        pass
     }
 
     /// The same for all attempts with this epoch.

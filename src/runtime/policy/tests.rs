@@ -1,4 +1,8 @@
 //! Gates of the tests' own, around real jobs.
+#![cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+
+mod foreign;
+mod turnstile;
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -11,166 +15,10 @@ use crate::clock::ManualClock;
 use crate::limit::Listener;
 use crate::retry::{RetryPolicy, Stop};
 use crate::runtime::{JobCtx, JobError, JobHandle, Outcome, Runtime};
+use turnstile::{Latch, Shut, until};
 
 const LONG: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
-
-/// So many permits; what became of each is written down.
-struct Turnstile {
-    free: AtomicUsize,
-    inside: AtomicUsize,
-    most_inside: AtomicUsize,
-    asked: AtomicUsize,
-    /// Bumped to make the permits given before stale.
-    version: AtomicUsize,
-    retry_after: Option<Duration>,
-    listeners: Mutex<Vec<Weak<dyn Listener>>>,
-    verdicts: Mutex<HashMap<&'static str, usize>>,
-}
-
-struct Through(Arc<Turnstile>, usize);
-
-/// The gate itself.
-#[derive(Clone)]
-struct Shut(Arc<Turnstile>);
-
-impl Shut {
-    fn new(free: usize) -> Self {
-        Self::within(free, None)
-    }
-
-    fn within(free: usize, retry_after: Option<Duration>) -> Self {
-        Self(Arc::new(Turnstile {
-            free: AtomicUsize::new(free),
-            inside: AtomicUsize::new(0),
-            most_inside: AtomicUsize::new(0),
-            asked: AtomicUsize::new(0),
-            version: AtomicUsize::new(0),
-            retry_after,
-            listeners: Mutex::new(Vec::new()),
-            verdicts: Mutex::new(HashMap::new()),
-        }))
-    }
-
-    fn gate(&self) -> Arc<dyn Gate> {
-        Arc::new(self.clone())
-    }
-
-    /// Adds permits without a word: as time does.
-    fn refill(&self, permits: usize) {
-        self.0.free.fetch_add(permits, SeqCst);
-    }
-
-    fn open(&self, permits: usize) {
-        self.refill(permits);
-        self.0.tell();
-    }
-
-    fn close_and_void(&self) {
-        self.0.free.store(0, SeqCst);
-        self.0.version.fetch_add(1, SeqCst);
-    }
-
-    fn verdicts(&self, of: &'static str) -> usize {
-        self.0.verdicts.lock().unwrap().get(of).copied().unwrap_or(0)
-    }
-
-    fn inside(&self) -> usize {
-        self.0.inside.load(SeqCst)
-    }
-
-    fn asked(&self) -> usize {
-        self.0.asked.load(SeqCst)
-    }
-}
-
-impl Turnstile {
-    fn tell(&self) {
-        let listeners = self.listeners.lock().unwrap().clone();
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener.permit_freed();
-        }
-    }
-}
-
-impl Gate for Shut {
-    fn try_pass(&self) -> Result<Box<dyn Pass>, Option<Duration>> {
-        self.0.asked.fetch_add(1, SeqCst);
-        // Before the permit: one that is taken while they are made void is void.
-        let version = self.0.version.load(SeqCst);
-        let taken = self.0.free.fetch_update(SeqCst, SeqCst, |free| free.checked_sub(1));
-        if taken.is_err() {
-            return Err(self.0.retry_after);
-        }
-        let inside = self.0.inside.fetch_add(1, SeqCst) + 1;
-        self.0.most_inside.fetch_max(inside, SeqCst);
-        Ok(Box::new(Through(Arc::clone(&self.0), version)))
-    }
-
-    fn watch(&self, listener: Weak<dyn Listener>) {
-        self.0.listeners.lock().unwrap().push(listener);
-    }
-
-    fn id(&self) -> GateId {
-        (Arc::as_ptr(&self.0).addr(), None)
-    }
-}
-
-impl Pass for Through {
-    fn end(self: Box<Self>, verdict: Verdict) {
-        let name = match verdict {
-            Verdict::Success => "success",
-            Verdict::Failure | Verdict::Late => "failure",
-            Verdict::Ignored => "ignored",
-            Verdict::Unused => "unused",
-        };
-        *self.0.verdicts.lock().unwrap().entry(name).or_default() += 1;
-        self.0.inside.fetch_sub(1, SeqCst);
-        // A void one comes back as nothing.
-        if self.is_current() {
-            self.0.free.fetch_add(1, SeqCst);
-            self.0.tell();
-        }
-    }
-
-    fn is_current(&self) -> bool {
-        self.0.version.load(SeqCst) == self.1
-    }
-}
-
-/// What attempts hang at.
-#[derive(Clone, Default)]
-struct Latch(Arc<(Mutex<bool>, Condvar, AtomicUsize)>);
-
-impl Latch {
-    fn pass(&self) {
-        self.0.2.fetch_add(1, SeqCst);
-        let mut open = self.0.0.lock().unwrap();
-        while !*open {
-            open = self.0.1.wait(open).unwrap();
-        }
-    }
-
-    /// So many attempts have come to it: their deadlines and timers are planned.
-    #[track_caller]
-    fn wait_for(&self, attempts: usize) {
-        until("they come to the latch", || self.0.2.load(SeqCst) >= attempts);
-    }
-
-    fn open(&self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
-    }
-}
-
-#[track_caller]
-fn until(what: &str, done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "{what}");
-        std::thread::yield_now();
-    }
-}
 
 fn runtime(workers: usize) -> Runtime {
     let policy = RetryPolicy::immediate().max_attempts(3).build().unwrap();

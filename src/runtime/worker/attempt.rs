@@ -61,7 +61,7 @@ impl Local {
     pub(crate) fn run(&self, job: JobRef) {
         let shared = &*self.shared;
         let permits = match &job.options {
-            Some(options) if options.guarded => match shared.enter(&job, &self.member) {
+            Some(options) if options.guarded => match self.enter(&job) {
                 Entrance::Open(permits) => permits,
                 Entrance::Shut => return,
             },
@@ -97,6 +97,24 @@ impl Local {
         }
     }
 
+    /// May an attempt begin? What is asked may call foreign code: so the job is on the seat meanwhile, and
+    /// a worker that does not come back is missed as in an attempt, and the job found by a shutdown.
+    fn enter(&self, job: &JobRef) -> Entrance {
+        let word = job.state.peek();
+        if word.state() != State::Ready {
+            // Stale, or for a second attempt; `start` says so.
+            return Entrance::Open(None);
+        }
+        self.seated(job.clone(), |job, seat| {
+            let (began, deadline, timeout) = self.time_for(job);
+            seat.sit(job, word.epoch(), deadline, timeout, began);
+            if !deadline.is_never() {
+                self.shared.bell.ring_for(deadline);
+            }
+            self.shared.enter(job, &self.member)
+        })
+    }
+
     fn is_asked_for(&self, job: &JobRef, epoch: u32) -> bool {
         job.options.as_ref().and_then(|o| o.hedge.as_ref()).is_some_and(|hedge| hedge.take(epoch))
     }
@@ -129,12 +147,35 @@ impl Local {
         {
             gates.hold(turn, permits);
         }
+        self.seated(job, |job, seat| self.attempt(job, turn, attempt, seat));
+    }
+
+    /// Has `f` sit down on a seat of its own, which is left when it is done.
+    #[inline]
+    fn seated<R>(&self, job: JobRef, f: impl FnOnce(&JobRef, &Seat) -> R) -> R {
         let depth = self.depth.get();
         let nested = (depth > 0).then(|| self.member.nested_seat(depth));
         let seat = nested.as_deref().unwrap_or(&self.member.seat);
         let taken = Taken { depth: &self.depth, seat, job: ManuallyDrop::new(job) };
         self.depth.set(depth + 1);
-        self.attempt(&taken.job, turn, attempt, seat);
+        f(&taken.job, seat)
+    }
+
+    /// What begins now, with this job: when, until when, how long.
+    #[inline]
+    fn time_for(&self, job: &JobRef) -> (Timestamp, Timestamp, Duration) {
+        let clock = &self.shared.clock;
+        match self.shared.attempt_timeout(job) {
+            None => (clock.coarse(), Timestamp::NEVER, Duration::MAX),
+            Some(timeout) if timeout < PRECISE_BELOW => {
+                let now = clock.now();
+                (now, now.saturating_add(timeout), timeout)
+            }
+            Some(timeout) => {
+                let now = clock.coarse();
+                (now, now.saturating_add(clock.coarse_lag()).saturating_add(timeout), timeout)
+            }
+        }
     }
 
     /// One attempt.
@@ -142,19 +183,8 @@ impl Local {
         let shared = &*self.shared;
         let epoch = turn.epoch;
         self.member.counters.started.own();
-        let timeout = shared.attempt_timeout(job);
-        let (began, deadline) = match timeout {
-            None => (shared.clock.coarse(), Timestamp::NEVER),
-            Some(timeout) if timeout < PRECISE_BELOW => {
-                let now = shared.clock.now();
-                (now, now.saturating_add(timeout))
-            }
-            Some(timeout) => {
-                let now = shared.clock.coarse();
-                (now, now.saturating_add(shared.clock.coarse_lag()).saturating_add(timeout))
-            }
-        };
-        seat.sit(job, epoch, deadline, timeout.unwrap_or(Duration::MAX), began);
+        let (began, deadline, timeout) = self.time_for(job);
+        seat.sit(job, epoch, deadline, timeout, began);
         if !deadline.is_never() {
             shared.bell.ring_for(deadline);
         }
