@@ -406,6 +406,39 @@ crate::models! { "breaker";
         assert_eq!(breaker.state(), State::Open);
     }
 
+    /// Who wants to be a probe finds that it is half-open anew, and full: he is told until when by the
+    /// settings that came before that.
+    half_open_anew_x_probe [bound: 2] {
+        let clock = ManualClock::new();
+        let breaker = builder(&clock, 2).probe_timeout(1000 * SEC).build().unwrap();
+        fail(&breaker);
+        clock.advance(SEC);
+        let bad = breaker.try_acquire().unwrap();
+        let other = {
+            let breaker = breaker.clone();
+            spawn(move || {
+                breaker.reconfigure_by(&builder(&clock, 2).probe_timeout(SEC)).unwrap();
+                bad.failure();
+                clock.advance(SEC);
+                [(); 2].map(|()| breaker.try_acquire().ok())
+            })
+        };
+        let caller = {
+            let breaker = breaker.clone();
+            spawn(move || breaker.try_acquire())
+        };
+        let probes = other.join().unwrap();
+        match caller.join().unwrap() {
+            Err(Open { state: State::HalfOpen, retry_after, .. }) => {
+                // By an older look at the clock it is longer.
+                assert!(retry_after.is_some_and(|left| left <= 3 * SEC), "{retry_after:?}");
+            }
+            Err(_) => {}
+            Ok(probe) => drop(probe),
+        }
+        drop(probes);
+    }
+
     /// The time of the probes is over when the last one goes well: it closes, or it was late.
     probe_timeout_x_probe [bound: 3] {
         let clock = ManualClock::new();
