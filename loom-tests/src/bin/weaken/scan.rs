@@ -346,6 +346,13 @@ fn disabled(text: &str, code: &str) -> Vec<(usize, usize)> {
         };
         off.push((at, end));
     }
+    // What a file says of itself.
+    for (at, _) in code.match_indices("#![cfg(") {
+        let open = at + "#![cfg".len();
+        if matching(code, open).is_some_and(|close| !holds(&text[open + 1..close])) {
+            off.push((at, code.len()));
+        }
+    }
     off
 }
 
@@ -523,6 +530,13 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("model: x.load"), "{found:?}");
         assert!(found[1].contains("last: self.x.load"), "{found:?}");
+    }
+
+    #[test]
+    fn skips_a_file_that_says_it_is_of_another_world() {
+        let text = |of: &str| format!("//! A file.\n#![cfg({of})]\nfn t() {{ x.load(SeqCst); }}\n");
+        assert_eq!(calls(&text("all(test, not(tenure_loom))")), [""; 0]);
+        assert_eq!(calls(&text("tenure_loom")), ["3:12 t: x.load(SeqCst)"]);
     }
 
     #[test]
