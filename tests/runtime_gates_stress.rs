@@ -65,7 +65,7 @@ impl Gates {
             adaptive: AdaptiveLimit::builder().initial(2).bounds(1, MOST).build().unwrap(),
             rate: RateLimit::new(Rate::per_second(50_000).unwrap().burst(8).unwrap()),
             rate_per_key: KeyedRateLimit::new(Rate::per_second(20_000).unwrap()),
-            shedder: LoadShedder::builder().max_depth(1 << 20).build().unwrap(),
+            shedder: LoadShedder::builder().max_depth(400).build().unwrap(),
         }
     }
 
@@ -275,7 +275,7 @@ impl Scene {
                 self.duplicates += 1;
                 None
             }
-            Err(SubmitError::Closed(_)) => None,
+            Err(SubmitError::Closed(_) | SubmitError::Shed { .. }) => None,
             Err(other) => panic!("{other}"),
         }
     }

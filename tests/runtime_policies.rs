@@ -338,6 +338,27 @@ fn a_second_attempt_wins_and_the_first_one_is_told() {
 }
 
 #[test]
+fn the_lease_of_a_first_attempt_that_comes_back_late_goes_with_it() {
+    let (rt, clock) = timed(2, 1);
+    let gate = Gate::new();
+    let hang = gate.clone();
+    let job = rt.job(move |ctx: &JobCtx| {
+        if !ctx.is_hedge() {
+            hang.pass();
+        }
+        Ok::<_, String>(ctx.is_hedge())
+    });
+    let job = job.without_attempt_timeout().key("k").hedge_after(SECOND).submit().unwrap();
+    gate.wait_for(1);
+    clock.advance(SECOND);
+    assert!(job.get().unwrap());
+    assert_eq!(rt.leases().len(), 1, "the first one holds it for both");
+    gate.open();
+    until_stats(&rt, |s| s.fenced == 1);
+    until("nobody uses the key", || rt.leases().is_empty());
+}
+
+#[test]
 fn a_first_attempt_in_time_has_no_second() {
     let (rt, clock) = by_hand(2, at_once(1));
     let job = rt.job(|ctx: &JobCtx| Ok::<_, String>(ctx.is_hedge())).hedge_after(SECOND);

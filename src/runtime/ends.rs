@@ -256,6 +256,9 @@ impl Shared {
     /// An attempt that had lost its lease came to an end.
     pub(crate) fn late(&self, job: &JobRef, attempt: u32, member: &Member) {
         member.counters.fenced.own();
+        if let Some(serial) = job.options.as_ref().and_then(|o| o.serial.as_ref()) {
+            self.keys.left_late(&serial.key);
+        }
         self.subscribers.tell(|| Event::LateAttempt { job: JobId(job.id), attempt });
         let left = match job.is_alone() {
             true => job.state.exit_alone(),

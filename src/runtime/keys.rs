@@ -171,6 +171,13 @@ impl Keys {
         let _ = self.leases.revoke(&serial.key, serial.token(), "no sign of life in time");
     }
 
+    /// A late attempt, which may have had the lease, or been granted it for a moment, when the key's last
+    /// owner was at its end, has come back. If nobody holds a lease on the key its entry goes; whoever owns
+    /// the key makes another one when he needs it.
+    pub(crate) fn left_late(&self, key: &JobKey) {
+        let _ = self.leases.remove(key);
+    }
+
     /// How many wait in line.
     pub(crate) fn in_line(&self) -> usize {
         let count = |shard: &Mutex<Queues>| shard.lock().values().map(VecDeque::len).sum::<usize>();
