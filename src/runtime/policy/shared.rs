@@ -13,7 +13,6 @@ use crate::retry::Stop;
 use crate::runtime::cell::JobRef;
 use crate::runtime::members::Member;
 use crate::runtime::shared::{Notice, Shared};
-use crate::runtime::state::State;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// After so many jobs that ended with a timer left, the driver is woken to let go of them, should it
@@ -79,12 +78,8 @@ pub(crate) enum Entrance {
 }
 
 impl Shared {
-    /// A worker took an entry of a job with policies: may an attempt begin?
+    /// A worker took an entry of a job with policies, which was Ready: may an attempt begin?
     pub(crate) fn enter(&self, job: &JobRef, member: &Member) -> Entrance {
-        if job.state.peek().state() != State::Ready {
-            // Stale; `start` says so.
-            return Entrance::Open(None);
-        }
         if self.is_late(job) {
             self.expire(job);
             return Entrance::Shut;
