@@ -345,7 +345,7 @@ impl Ends {
 #[test]
 fn whatever_stands_in_their_way_each_ends_once_and_leaves_nothing() {
     hush();
-    let jobs = 20_000 * factor() as u64;
+    let jobs = 8_000 * factor() as u64;
     let mut scene = Scene::new(seed());
     let mut ends = Ends::default();
     let mut forgotten = 0;
