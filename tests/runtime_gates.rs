@@ -400,8 +400,8 @@ fn told(clock: &ManualClock, does: Does) -> (CircuitBreaker, Arc<AtomicUsize>) {
                 let breaker = me.lock().unwrap().clone().unwrap();
                 assert!(breaker.snapshot().generation >= event.generation);
                 drop(breaker.try_acquire());
-                let job = rt.job(|_| Ok::<_, String>(())).breaker(&breaker).submit().unwrap();
-                drop(job);
+                let job = rt.job(|_| Ok::<_, String>(())).breaker(&breaker);
+                drop(job.without_attempt_timeout().submit().unwrap());
             }
             Does::Hang(gate, hung) if !hung.swap(true, SeqCst) => gate.pass(),
             Does::Hang(..) => {}
