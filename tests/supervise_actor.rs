@@ -1012,3 +1012,44 @@ fn handles_are_send_and_sync_whatever_the_message() {
     send::<Reply<std::cell::Cell<u8>>>();
     send::<Ctx<std::cell::Cell<u8>>>();
 }
+
+/// It has one name already when it turns out that it gets no other; whoever found it by the first is not left
+/// waiting.
+#[test]
+fn an_actor_that_is_not_started_ends_for_those_who_found_it() {
+    let runtime = runtime(1);
+    let (registry, other) = (Registry::new(), Registry::new());
+    let taken = supervise::actor(Probe::new().0).spawn(&runtime).unwrap();
+    other.register("taken", &taken).unwrap();
+    let finder = std::thread::spawn({
+        let registry = registry.clone();
+        move || {
+            let found = loop {
+                match registry.lookup::<Do>("early") {
+                    Some(found) => break found,
+                    None => std::thread::yield_now(),
+                }
+            };
+            // It would wait for room, for ever.
+            while found.tell(Do::say("lost")).is_ok() {}
+            found
+        }
+    });
+    let found = loop {
+        let mut spawn = supervise::actor(Probe::new().0).capacity(1).register(&registry, "early");
+        for n in 0..1_000 {
+            spawn = spawn.register(&registry, n.to_string());
+        }
+        match spawn.register(&other, "taken").spawn(&runtime) {
+            Err(SpawnError::Name(_, RegisterError::Taken { by, .. })) => assert_eq!(by, taken.id()),
+            _ => unreachable!("the last name is taken"),
+        }
+        assert!(registry.names().is_empty());
+        if finder.is_finished() {
+            break finder.join().unwrap();
+        }
+    };
+    let down = down(&found);
+    assert!(matches!(down.exit, Exit::Failed(_)), "{:?}", down.exit);
+    assert!(found.is_over());
+}

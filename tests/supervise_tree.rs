@@ -386,18 +386,20 @@ fn incarnations_never_overlap() {
 fn a_child_that_may_overlap_is_replaced_beside_the_one_that_is_left_behind() {
     let (runtime, clock) = timed();
     let log = Log::default();
-    let (first, stuck) = (Address::new(), Address::new());
+    let (first, stuck, registry) = (Address::new(), Address::new(), Registry::new());
     let tree = Supervisor::builder("tree")
         .strategy(Strategy::OneForAll)
         .child(ChildSpec::actor("first", Probe::of("first", &log)).at(&first))
         .child(
             ChildSpec::actor("stuck", Probe::of("stuck", &log))
                 .at(&stuck)
+                .register(&registry, "stuck")
                 .overlaps_when_abandoned(),
         )
         .start(&runtime)
         .unwrap();
     log.take();
+    let former = registry.lookup::<Message>("stuck").unwrap();
     let open = hold(&stuck);
     assert!(first.try_tell(Message::Fail).is_ok());
     wait_until("the stop", || state(&tree, "stuck") == Some(ChildState::Stopping));
@@ -408,6 +410,12 @@ fn a_child_that_may_overlap_is_replaced_beside_the_one_that_is_left_behind() {
     assert_eq!(tree.snapshot().child("stuck").unwrap().left_behind, 1);
     assert_eq!(tree.snapshot().abandoned(), ["tree/stuck"]);
     assert_eq!(log.take(), ["~first", "+first", "+stuck"]);
+    // The names and the address are its successor's, though it still runs and takes messages.
+    assert!(former.phase().is_open());
+    let members = stuck.members();
+    assert_eq!(members.len(), 1);
+    assert_ne!(members[0], former);
+    assert_eq!(registry.lookup::<Message>("stuck").as_ref(), Some(&members[0]));
     drop(open);
     wait_until("its end", || tree.snapshot().abandoned().is_empty());
     assert_eq!(log.take(), ["-stuck", "~stuck"]);
@@ -695,6 +703,55 @@ fn hundreds_of_children_come_and_go() {
 }
 
 #[test]
+fn an_address_leads_to_its_own_children_only() {
+    let (runtime, _) = timed();
+    let log = Log::default();
+    let tree = Supervisor::builder("tree").strategy(Strategy::Dynamic).start(&runtime).unwrap();
+    let (first, second) = (Address::new(), Address::new());
+    let child = |name: &str, address: &Address<Message>| {
+        tree.add(ChildSpec::actor(name, Probe::of(name, &log)).at(address)).get().unwrap();
+    };
+    child("a", &first);
+    tree.remove("a").get().unwrap();
+    child("b", &second);
+    // Also one of the same name: it is another child.
+    child("a", &second);
+    assert!(first.current().is_none());
+    assert!(matches!(first.try_tell(Message::Fail), Err(TryTellError::Stopped(_))));
+    assert_eq!(second.members().len(), 2);
+    // The same child started again is reached.
+    let former = second.members();
+    tree.restart_child("a").get().unwrap();
+    let members = second.members();
+    assert_eq!(members.len(), 2);
+    assert_eq!(members.iter().filter(|member| former.contains(member)).count(), 1, "that is b");
+}
+
+#[test]
+fn clones_of_a_spec_are_children_of_their_own_at_its_address() {
+    let (runtime, _) = timed();
+    let log = Log::default();
+    let address = Address::new();
+    let builder = Supervisor::builder("one")
+        .child(ChildSpec::actor("it", Probe::of("it", &log)).at(&address))
+        .child(
+            ChildSpec::group("them", 2, {
+                let probe = Probe::of("them", &log);
+                move |_| probe()
+            })
+            .at(&address),
+        );
+    let one = builder.clone().start(&runtime).unwrap();
+    assert_eq!(address.members().len(), 3);
+    let two = builder.start(&runtime).unwrap();
+    assert_eq!(address.members().len(), 6);
+    assert!(one.shutdown(LONG).is_some());
+    assert_eq!(address.members().len(), 3);
+    assert!(two.shutdown(LONG).is_some());
+    assert!(address.members().is_empty());
+}
+
+#[test]
 fn a_group_shares_the_work_and_mends_itself() {
     let (runtime, _) = timed();
     let log = Log::default();
@@ -878,6 +935,30 @@ fn a_fault_handler_may_panic_and_call_anything() {
     assert_eq!(count.load(Ordering::SeqCst), 3);
     // The handler held the tree that holds the handler.
     holder.lock().unwrap().take();
+}
+
+#[test]
+fn a_fault_handler_may_shut_its_own_supervisor_down() {
+    let (runtime, _) = timed();
+    let log = Log::default();
+    let slot: Arc<Mutex<Option<Supervisor>>> = Arc::default();
+    let (said, hears) = mpsc::channel();
+    let address = Address::new();
+    let its = Arc::clone(&slot);
+    let tree = Supervisor::builder("tree")
+        .intensity(9, LONG)
+        .on_fault(move |_| {
+            let tree = its.lock().unwrap().clone();
+            // Without a limit: it must not wait for itself.
+            let _ = said.send(tree.map(|tree| tree.shutdown(Duration::MAX).is_none()));
+        })
+        .child(ChildSpec::actor("child", Probe::of("child", &log)).at(&address))
+        .start(&runtime)
+        .unwrap();
+    *slot.lock().unwrap() = Some(tree.clone());
+    assert!(address.try_tell(Message::Fail).is_ok());
+    assert_eq!(next(&hears), Some(true));
+    assert!(matches!(tree.watch().get_timeout(LONG).map(|down| down.exit), Ok(Exit::Normal)));
 }
 
 #[test]

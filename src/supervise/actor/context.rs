@@ -9,6 +9,7 @@ use super::ActorId;
 use super::core::{Core, Entry};
 use super::exit::{Down, Exit};
 use super::reference::ActorRef;
+use super::watch::Hears;
 use crate::clock::{Clock, Timestamp};
 use crate::promise::{Eventual, EventualError};
 use crate::sync::Arc;
@@ -180,19 +181,15 @@ impl<M: Send + 'static> Ctx<M> {
     }
 
     /// Has the end of another actor come as a message, exactly once; at once if it is over already. Watching
-    /// twice gives two. It does not keep either of them alive.
+    /// twice gives two. It does not keep either of them alive. `message` runs on whichever thread ends the
+    /// other one, or on this one; not at all if this actor is over by then.
     pub fn watch<N: Send + 'static>(
         &self,
         other: &ActorRef<N>,
         message: impl FnOnce(Down) -> M + Send + 'static,
     ) {
-        let core = Arc::clone(&self.core);
-        other.watch().on_complete(move |notice| {
-            // An actor tells its watchers whatever happens; and a notice has no error.
-            if let Ok(down) = notice {
-                core.control(Entry::Own(message(down)));
-            }
-        });
+        let watch = Watch { core: Arc::clone(&self.core), message };
+        other.core().watchers.watch_for(Box::new(watch));
     }
 
     /// Has the outcome of an eventual come as a message: the way to use an [`ask`](ActorRef::ask), or a job,
@@ -210,6 +207,24 @@ impl<M: Send + 'static> Ctx<M> {
     #[must_use]
     pub fn clock(&self) -> Option<StdArc<dyn Clock>> {
         self.core.timers.as_ref().map(|timers| StdArc::clone(timers.clock()))
+    }
+}
+
+/// What an actor watches another one with.
+struct Watch<M, F> {
+    core: Arc<Core<M>>,
+    message: F,
+}
+
+impl<M: Send, F: FnOnce(Down) -> M + Send> Hears for Watch<M, F> {
+    fn is_gone(&self) -> bool {
+        self.core.is_over()
+    }
+
+    fn hear(self: Box<Self>, down: Down) {
+        if !self.is_gone() {
+            self.core.control(Entry::Own((self.message)(down)));
+        }
     }
 }
 

@@ -92,7 +92,7 @@ impl Drop for Entered {
 }
 
 /// Whether this actor runs on this thread, further down: waiting for it would wait for ever.
-pub(super) fn runs_here<M>(core: &Arc<Core<M>>) -> bool {
+pub(crate) fn runs_here<M>(core: &Arc<Core<M>>) -> bool {
     let wanted: *const () = (&raw const **core).cast();
     let mut at = RUNNING.try_with(Cell::get).unwrap_or(null());
     // SAFETY: a frame is on the list for as long as it is on this thread's stack.
@@ -141,10 +141,18 @@ impl<A: Actor> Living<A> {
         }
     }
 
-    /// The actor, back from a runtime that did not take it. Nobody else has seen the core.
+    /// The actor, which was not started. Nobody else has seen the core.
     pub(super) fn give_up(mut self) -> Option<A> {
         self.over = true;
         self.actor.take()
+    }
+
+    /// The same of one that others may have found by name, and sent something, or wait for: its end.
+    pub(super) fn refuse(mut self, why: Exit) -> Option<A> {
+        let actor = self.actor.take();
+        self.core.seize();
+        self.end(why);
+        actor
     }
 
     /// One turn. True: it was the last one.
@@ -253,6 +261,10 @@ impl<A: Actor> Living<A> {
             return Some(Exit::failed(error));
         }
         self.started = true;
+        if let Some(order @ (Order::ShutDown | Order::Kill)) = self.core.orders() {
+            // Nobody waits for it any more, and its successor may have its names.
+            return self.obey(order);
+        }
         if let Some(on_ready) = self.on_ready.take()
             && let Err(error) = on_ready()
         {

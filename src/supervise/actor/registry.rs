@@ -51,12 +51,20 @@ pub struct Registry {
     names: StdArc<Names>,
 }
 
-struct Names(Mutex<HashMap<StdArc<str>, Entry>>);
+struct Names(Mutex<Book>);
 
 impl Default for Names {
     fn default() -> Self {
-        Self(Mutex::new(HashMap::new()))
+        Self(Mutex::new(Book::default()))
     }
+}
+
+/// An actor's names are those under which its entry stands: each is in both maps or in none.
+#[derive(Default)]
+struct Book {
+    entries: HashMap<StdArc<str>, Entry>,
+    /// What each actor gives back at its end, which it has promised once. Stays while it lives.
+    owned: HashMap<ActorId, Vec<StdArc<str>>>,
 }
 
 struct Entry {
@@ -97,12 +105,30 @@ pub enum RegisterError {
     Stopped,
 }
 
+impl Book {
+    /// Gives the name, which is nobody's, to an actor. True: it is its first one.
+    fn give(&mut self, name: StdArc<str>, entry: Entry) -> bool {
+        let first = !self.owned.contains_key(&entry.id);
+        self.owned.entry(entry.id).or_default().push(StdArc::clone(&name));
+        self.entries.insert(name, entry);
+        first
+    }
+
+    fn take(&mut self, name: &str) -> Option<Entry> {
+        let entry = self.entries.remove(name)?;
+        if let Some(names) = self.owned.get_mut(&entry.id) {
+            names.retain(|its| **its != *name);
+        }
+        Some(entry)
+    }
+}
+
 impl Names {
-    /// Takes an actor's entry out, unless the name is another's by now.
-    fn remove(&self, name: &str, id: ActorId) -> Option<Entry> {
-        let mut names = self.0.lock();
-        let is_its_own = names.get(name).is_some_and(|entry| entry.id == id);
-        if is_its_own { names.remove(name) } else { None }
+    /// Takes all that an actor has, at its end.
+    fn take_all(&self, id: ActorId) -> Vec<Entry> {
+        let mut book = self.0.lock();
+        let names = book.owned.remove(&id).unwrap_or_default();
+        names.iter().filter_map(|name| book.entries.remove(name)).collect()
     }
 }
 
@@ -124,43 +150,46 @@ impl Registry {
     ) -> Result<(), RegisterError> {
         let name = name.into();
         let entry = Entry { id: actor.id(), actor: Box::new(actor.clone()) };
-        let mut names = self.names.0.lock();
-        match names.get(&name) {
+        let mut book = self.names.0.lock();
+        match book.entries.get(&name) {
             Some(other) if other.id == actor.id() => {
-                drop(names);
+                drop(book);
                 return Ok(());
             }
             Some(other) if other.actor.phase().is_open() => {
                 let by = other.id;
-                drop(names);
+                drop(book);
                 return Err(RegisterError::Taken { name, by });
             }
             _ => {}
         }
-        let former = names.insert(StdArc::clone(&name), entry);
-        drop(names);
+        let former = book.take(&name);
+        let first = book.give(name, entry);
+        drop(book);
         // A reference's drop may wake its actor, and so run foreign code.
         drop(former);
-        let held = StdArc::downgrade(&self.names);
-        let (id, its) = (actor.id(), StdArc::clone(&name));
+        if !first {
+            return Ok(());
+        }
+        let (held, id) = (StdArc::downgrade(&self.names), actor.id());
         let hook = move |_: &super::Down| {
             if let Some(names) = held.upgrade() {
-                drop(names.remove(&its, id));
+                drop(names.take_all(id));
             }
         };
         if actor.core().watchers.before_notices(Box::new(hook)) {
             return Ok(());
         }
-        // It was over before it could promise to give the name back.
-        drop(self.names.remove(&name, id));
+        // It was over before it could promise to give its names back.
+        drop(self.names.take_all(id));
         Err(RegisterError::Stopped)
     }
 
     /// The actor of that name, if it takes messages of type `M` and has not stopped.
     #[must_use]
     pub fn lookup<M: Send + 'static>(&self, name: &str) -> Option<ActorRef<M>> {
-        let names = self.names.0.lock();
-        let entry = names.get(name)?;
+        let book = self.names.0.lock();
+        let entry = book.entries.get(name)?;
         if !entry.actor.phase().is_open() {
             return None;
         }
@@ -170,25 +199,31 @@ impl Registry {
     /// Takes the name from the actor that has it. False: nobody has. (The actor goes on; if this was the
     /// last reference, it stops.)
     pub fn unregister(&self, name: &str) -> bool {
-        let entry = self.names.0.lock().remove(name);
+        let entry = self.names.0.lock().take(name);
         entry.is_some()
     }
 
     /// The same, if it is this actor that has it.
-    pub(super) fn unregister_own<M: Send + 'static>(&self, name: &str, actor: &ActorRef<M>) {
-        drop(self.names.remove(name, actor.id()));
+    pub(crate) fn unregister_own(&self, name: &str, id: ActorId) {
+        let mut book = self.names.0.lock();
+        let is_its_own = book.entries.get(name).is_some_and(|entry| entry.id == id);
+        let entry = if is_its_own { book.take(name) } else { None };
+        drop(book);
+        // As above: not under the lock.
+        drop(entry);
     }
 
     /// All names that lead to an actor, sorted.
     #[must_use]
     pub fn names(&self) -> Vec<StdArc<str>> {
-        let names = self.names.0.lock();
-        let mut all: Vec<_> = names
+        let book = self.names.0.lock();
+        let mut all: Vec<_> = book
+            .entries
             .iter()
             .filter(|(_, entry)| entry.actor.phase().is_open())
             .map(|(name, _)| StdArc::clone(name))
             .collect();
-        drop(names);
+        drop(book);
         all.sort_unstable();
         all
     }

@@ -7,7 +7,7 @@ use super::core::Core;
 use super::error::SpawnError;
 use super::living::{Factory, Living, OnReady};
 use super::reference::ActorRef;
-use super::{Actor, ActorId, Registry};
+use super::{Actor, ActorId, Exit, Registry, ShutdownCause};
 use crate::runtime::{JobError, Runtime, Shared, SubmitError, spawn_turns};
 use crate::sync::Arc;
 use crate::timer::StartError;
@@ -82,7 +82,7 @@ impl<A: Actor> Spawn<A> {
     /// [`capacity`](crate::runtime::Builder::capacity), and [`drain`](Runtime::drain) waits for it.
     ///
     /// # Errors
-    /// [`SpawnError`] gives the actor back.
+    /// [`SpawnError`] gives the actor back. Who had found it by a name by then finds that it has ended.
     pub fn spawn(self, runtime: &Runtime) -> Result<ActorRef<A::Message>, SpawnError<A>> {
         let Self { actor, settings } = self;
         let core = match core(runtime.shared(), &settings) {
@@ -90,27 +90,27 @@ impl<A: Actor> Spawn<A> {
             Err(error) => return Err(SpawnError::Thread(actor, error)),
         };
         let first = ActorRef::first(Arc::clone(&core));
+        let living = Living::with(core, actor, None);
+        // From its first name on others may know it: if it is not started, it has to end for them.
+        let back = |living: Living<A>, why| match living.refuse(why) {
+            Some(actor) => actor,
+            None => unreachable!("it was made with its actor, and never had a turn"),
+        };
         for (registry, name) in &settings.names {
             if let Err(refused) = registry.register(StdArc::clone(name), &first) {
-                for (registry, name) in &settings.names {
-                    registry.unregister_own(name, &first);
-                }
-                return Err(SpawnError::Name(actor, refused));
+                let why = Exit::failed(refused.clone());
+                return Err(SpawnError::Name(back(living, why), refused));
             }
         }
-        let living = Living::with(core, actor, None);
         match hand_in(runtime.shared(), living, &settings, None) {
             Ok(()) => Ok(first),
+            Err(SubmitError::Closed(living)) => {
+                let why = Exit::Shutdown(ShutdownCause::Runtime);
+                Err(SpawnError::Closed(back(living, why)))
+            }
             Err(refused) => {
-                for (registry, name) in &settings.names {
-                    registry.unregister_own(name, &first);
-                }
-                let closed = matches!(refused, SubmitError::Closed(_));
-                match refused.into_inner().give_up() {
-                    Some(actor) if closed => Err(SpawnError::Closed(actor)),
-                    Some(actor) => Err(SpawnError::Full(actor)),
-                    None => unreachable!("it was made with its actor, and never had a turn"),
-                }
+                let why = Exit::failed("the runtime holds as many jobs as it may");
+                Err(SpawnError::Full(back(refused.into_inner(), why)))
             }
         }
     }

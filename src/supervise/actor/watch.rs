@@ -4,11 +4,43 @@ use core::convert::Infallible;
 
 use super::exit::Down;
 use crate::lock::Mutex;
-use crate::promise::{Eventual, Promise, promise, ready};
+use crate::promise::{Eventual, Promise, promise};
 use crate::runtime::contained;
 
 /// What is done at an actor's end before its watchers hear of it.
 pub(super) type Hook = Box<dyn FnOnce(&Down) + Send>;
+
+/// One who wants to hear of it.
+enum Watcher {
+    /// Somebody with an eventual.
+    Promise(Promise<Down, Infallible>),
+    /// An actor, which gets it as a message.
+    Actor(Box<dyn Hears>),
+}
+
+/// An actor that watches, whatever its messages are.
+pub(super) trait Hears: Send {
+    /// Whether it is over itself.
+    fn is_gone(&self) -> bool;
+    fn hear(self: Box<Self>, down: Down);
+}
+
+impl Watcher {
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Promise(promise) => promise.is_cancelled(),
+            Self::Actor(actor) => actor.is_gone(),
+        }
+    }
+
+    fn tell(self, down: Down) {
+        match self {
+            // Refused if nobody waits any more. What waits is foreign; a panic in it does not come here.
+            Self::Promise(promise) => drop(promise.set(down)),
+            Self::Actor(actor) => _ = contained(move || actor.hear(down)),
+        }
+    }
+}
 
 /// A list that closes with the actor. The lock is the protocol: who comes before the end is in the list,
 /// who comes after finds the notice.
@@ -16,7 +48,7 @@ pub(super) type Hook = Box<dyn FnOnce(&Down) + Send>;
 pub(super) struct Watchers(Mutex<State>);
 
 enum State {
-    Alive { hooks: Vec<Hook>, watchers: Vec<Promise<Down, Infallible>> },
+    Alive { hooks: Vec<Hook>, watchers: Vec<Watcher> },
     Dead(Down),
 }
 
@@ -36,6 +68,17 @@ impl Watchers {
 
     /// A notice to come, or the one that has come.
     pub(super) fn watch(&self) -> Eventual<Down, Infallible> {
+        let (notice, eventual) = promise();
+        self.enter(Watcher::Promise(notice));
+        eventual
+    }
+
+    /// The same for an actor.
+    pub(super) fn watch_for(&self, actor: Box<dyn Hears>) {
+        self.enter(Watcher::Actor(actor));
+    }
+
+    fn enter(&self, watcher: Watcher) {
         let mut state = self.0.lock();
         match &mut *state {
             State::Alive { watchers, .. } => {
@@ -43,20 +86,17 @@ impl Watchers {
                 // found are dropped after the lock: a drop tells the other side.
                 let mut left = Vec::new();
                 if watchers.len() >= 16 && watchers.len().is_power_of_two() {
-                    let (gone, kept) =
-                        core::mem::take(watchers).into_iter().partition(Promise::is_cancelled);
-                    (left, *watchers) = (gone, kept);
+                    (left, *watchers) =
+                        core::mem::take(watchers).into_iter().partition(Watcher::is_gone);
                 }
-                let (notice, eventual) = promise();
-                watchers.push(notice);
+                watchers.push(watcher);
                 drop(state);
-                drop(left);
-                eventual
+                contained(move || drop(left));
             }
             State::Dead(down) => {
                 let down = down.clone();
                 drop(state);
-                ready(down)
+                watcher.tell(down);
             }
         }
     }
@@ -91,8 +131,7 @@ impl Watchers {
             }
         };
         for watcher in watchers {
-            // Refused if nobody waits any more. What waits is foreign; a panic in it does not come here.
-            let _ = watcher.set(down.clone());
+            watcher.tell(down.clone());
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::kinds::{ChildKind, Run};
-use super::plan::{Key, Phase, Plan, Status};
+use super::plan::{Key, Phase, Plan, Status, Traits};
 use super::spec::{ChildSpec, Restart, Strategy};
 use crate::lock::Mutex;
 
@@ -23,6 +23,8 @@ pub(crate) struct Board {
 pub(super) struct State {
     pub(super) plan: Plan,
     pub(super) listed: HashMap<Key, Listed>,
+    /// Their keys. No two have the same name.
+    pub(super) names: HashMap<Arc<str>, Key>,
     /// The supervisor itself is gone.
     pub(super) over: bool,
 }
@@ -34,9 +36,28 @@ pub(super) struct Listed {
     pub(super) last_exit: Option<Arc<str>>,
 }
 
+impl State {
+    /// One more child, at the end.
+    pub(super) fn list(&mut self, spec: ChildSpec, traits: Traits, initial: bool) -> Key {
+        let key = self.plan.add(traits, initial);
+        self.names.insert(Arc::clone(&spec.common.name), key);
+        self.listed.insert(key, Listed { spec, run: None, last_exit: None });
+        key
+    }
+
+    /// A child is off the list.
+    #[must_use]
+    pub(super) fn unlist(&mut self, key: Key) -> Option<Listed> {
+        let listed = self.listed.remove(&key)?;
+        self.names.remove(&listed.spec.common.name);
+        Some(listed)
+    }
+}
+
 impl Board {
     pub(super) fn new(name: Arc<str>, plan: Plan) -> Self {
-        Self { name, state: Mutex::new(State { plan, listed: HashMap::new(), over: false }) }
+        let (listed, names) = (HashMap::new(), HashMap::new());
+        Self { name, state: Mutex::new(State { plan, listed, names, over: false }) }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -50,7 +71,7 @@ impl Board {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         let (mut snapshot, runs) = self.with(|state| {
-            let State { plan, listed, over } = state;
+            let State { plan, listed, over, .. } = state;
             let mut children = Vec::new();
             let mut runs = Vec::new();
             for child in plan.children() {

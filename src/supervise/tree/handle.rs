@@ -13,6 +13,7 @@ use super::supervisor::{Answer, Command};
 use crate::promise::{Eventual, promise};
 use crate::runtime::blocking;
 use crate::supervise::actor::core::Entry;
+use crate::supervise::actor::living::runs_here;
 use crate::supervise::actor::{ActorRef, Down};
 
 /// Starts its children, watches them, starts them again, and stops them. See the
@@ -63,9 +64,13 @@ impl Supervisor {
     /// How long that may take is the sum of what its children are given ([`ChildSpec::shutdown`]).
     ///
     /// # Blocking
-    /// For at most `timeout`. Not in one of its children's handlers, which it would wait for.
+    /// For at most `timeout`. Not in one of its children's handlers, which it would wait for; in its own fault
+    /// handler, or what waits for one of its answers, it does not wait: it would wait for itself.
     pub fn shutdown(&self, timeout: Duration) -> Option<Down> {
         self.stop();
+        if runs_here(self.actor.core()) {
+            return self.down();
+        }
         let mut end = self.watch();
         blocking(|| end.get_timeout(timeout)).ok()
     }

@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::address::{Address, Place};
+use super::address::Address;
 use super::board::Board;
 use super::fault::Handler;
 use super::spec::ChildSpec;
@@ -14,7 +14,7 @@ use super::{Builder, plan};
 use crate::runtime::{BoxError, Shared, contained};
 use crate::supervise::actor::core::{Core, Entry, Order};
 use crate::supervise::actor::spawn::{NotSpawned, Settings, Wiring, spawn_supervised};
-use crate::supervise::actor::{Actor, ActorRef, Exit, Handled};
+use crate::supervise::actor::{Actor, ActorRef, Exit, Handled, Registry};
 
 /// What a child is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +98,9 @@ pub(crate) trait Run: Send + Sync {
     /// Tells it to stop.
     fn stop(&self, order: Order);
 
+    /// It was abandoned, and its successor starts beside it: it gives up its names and its place.
+    fn step_aside(&self) {}
+
     /// What waits in its mailbox.
     fn waiting(&self) -> Option<usize> {
         None
@@ -140,12 +143,12 @@ fn wire<M: Send + 'static>(actor: &ActorRef<M>, reporter: &Reporter) -> Box<dyn 
 pub struct ActorChild<A: Actor> {
     make: Arc<dyn Fn() -> A + Send + Sync>,
     pub(super) settings: Settings,
-    pub(super) place: Option<Place<A::Message>>,
+    pub(super) address: Option<Address<A::Message>>,
 }
 
 impl<A: Actor> ActorChild<A> {
     pub(super) fn new(make: impl Fn() -> A + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), settings: Settings::default(), place: None }
+        Self { make: Arc::new(make), settings: Settings::default(), address: None }
     }
 }
 
@@ -154,7 +157,7 @@ impl<A: Actor> Clone for ActorChild<A> {
         Self {
             make: Arc::clone(&self.make),
             settings: self.settings.clone(),
-            place: self.place.clone(),
+            address: self.address.clone(),
         }
     }
 }
@@ -165,15 +168,28 @@ impl<A: Actor> fmt::Debug for ActorChild<A> {
     }
 }
 
-struct RunningActor<M: Send + 'static>(ActorRef<M>);
+struct RunningActor<M: Send + 'static> {
+    actor: ActorRef<M>,
+    names: Vec<(Registry, Arc<str>)>,
+    address: Option<Address<M>>,
+}
 
 impl<M: Send + 'static> Run for RunningActor<M> {
     fn stop(&self, order: Order) {
-        self.0.core().order(order);
+        self.actor.core().order(order);
+    }
+
+    fn step_aside(&self) {
+        for (registry, name) in &self.names {
+            registry.unregister_own(name, self.actor.id());
+        }
+        if let Some(address) = &self.address {
+            address.go(self.actor.id());
+        }
     }
 
     fn waiting(&self) -> Option<usize> {
-        Some(self.0.waiting())
+        Some(self.actor.waiting())
     }
 }
 
@@ -187,7 +203,7 @@ impl<A: Actor> Kind for ActorChild<A> {
         let settings = Settings { name: Some(site.path), ..self.settings.clone() };
         let make = Arc::clone(&self.make);
         let factory = Box::new(move || Ok(make()));
-        let (names, place) = (settings.names.clone(), self.place.clone());
+        let (names, address) = (settings.names.clone(), self.address.clone());
         let started = spawn_supervised::<A>(&shared, &settings, factory, move |actor| {
             let stuck = wire(actor, &reporter);
             let me = actor.clone();
@@ -195,10 +211,10 @@ impl<A: Actor> Kind for ActorChild<A> {
                 for (registry, name) in names {
                     registry.register(name, &me)?;
                 }
-                if let Some(place) = place {
-                    let (its, id) = (place.clone(), me.id());
+                if let Some(address) = address {
+                    let (its, id) = (address.clone(), me.id());
                     me.before_notices(move || its.go(id));
-                    place.come(me);
+                    address.come(me);
                 }
                 reporter.ready();
                 Ok(())
@@ -206,7 +222,10 @@ impl<A: Actor> Kind for ActorChild<A> {
             Wiring { on_ready: Some(Box::new(on_ready)), stuck }
         });
         match started {
-            Ok(actor) => Ok(Arc::new(RunningActor(actor))),
+            Ok(actor) => {
+                let (names, address) = (self.settings.names.clone(), self.address.clone());
+                Ok(Arc::new(RunningActor { actor, names, address }))
+            }
             Err(why) => Err(not_spawned(why)),
         }
     }
@@ -279,6 +298,15 @@ struct RunningSupervisor(ActorRef<Command>, Arc<Board>);
 impl Run for RunningSupervisor {
     fn stop(&self, order: Order) {
         self.0.core().order(order);
+    }
+
+    fn step_aside(&self) {
+        let below: Vec<_> = self
+            .1
+            .with(|state| state.listed.values().filter_map(|listed| listed.run.clone()).collect());
+        for run in below {
+            run.step_aside();
+        }
     }
 
     fn subtree(&self) -> Option<Arc<Board>> {

@@ -195,7 +195,8 @@ impl<K> ChildSpec<K> {
     }
 
     /// Lets the next incarnation start although the former one, which did not stop in time, still runs. Right
-    /// where the two cannot harm each other: if all that the child changes is fenced. Defaults to no.
+    /// where the two cannot harm each other: if all that the child changes is fenced. The names and the address go
+    /// to the next one. Defaults to no.
     pub fn overlaps_when_abandoned(mut self) -> Self {
         self.common.overlaps = true;
         self
@@ -262,7 +263,7 @@ impl<A: Actor> ChildSpec<ActorChild<A>> {
 
     /// Has each incarnation, once it has started, be reached at `address`.
     pub fn at(mut self, address: &Address<A::Message>) -> Self {
-        self.kind.place = Some(address.take_place());
+        self.kind.address = Some(address.clone());
         self
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Builder;
-use super::board::{Board, Listed};
+use super::board::Board;
 use super::error::{ChildError, StartError};
 use super::fault::{Cause, Fault, Level, Reaction};
 use super::kinds::{Reporter, Site};
@@ -131,8 +131,8 @@ impl Actor for Chief {
         let specs = core::mem::take(&mut self.initial);
         self.board.with(|state| {
             for spec in specs {
-                let key = state.plan.add(traits(&spec), true);
-                state.listed.insert(key, Listed { spec, run: None, last_exit: None });
+                let traits = traits(&spec);
+                state.list(spec, traits, true);
             }
         });
         self.follow(ctx, None, |_, _, _| {});
@@ -245,7 +245,7 @@ impl Chief {
                 self.tick = Some((at, ctx.send_at(at, Command::Tick)));
             }
             Act::Gone { key } => {
-                let listed = self.board.with(|state| state.listed.remove(&key));
+                let listed = self.board.with(|state| state.unlist(key));
                 contained(move || drop(listed));
             }
             Act::Ready => {
@@ -303,10 +303,15 @@ impl Chief {
 
     fn start(&mut self, ctx: &mut Ctx<Command>, key: Key, incarnation: u64) {
         let found = self.board.with(|state| {
-            let listed = state.listed.get(&key)?;
-            Some((listed.spec.kind.clone(), Arc::clone(&listed.spec.common.name)))
+            let listed = state.listed.get_mut(&key)?;
+            let common = &listed.spec.common;
+            Some((listed.spec.kind.clone(), Arc::clone(&common.name), listed.run.take()))
         });
-        let Some((kind, name)) = found else { return };
+        let Some((kind, name, former)) = found else { return };
+        if let Some(left_behind) = former {
+            left_behind.step_aside();
+            contained(move || drop(left_behind));
+        }
         let site = Site {
             runtime: self.site.runtime.clone(),
             path: format!("{}/{name}", self.site.path).into(),
@@ -316,10 +321,11 @@ impl Chief {
         let reporter = Reporter { supervisor: ctx.core().clone(), key, incarnation };
         match kind.0.start(site, reporter) {
             Ok(run) => {
-                let former = self.board.with(|state| {
-                    state.listed.get_mut(&key).and_then(|listed| listed.run.replace(run))
+                self.board.with(|state| {
+                    if let Some(listed) = state.listed.get_mut(&key) {
+                        listed.run = Some(run);
+                    }
                 });
-                contained(move || drop(former));
             }
             Err(exit) => {
                 if matches!(exit, Exit::Shutdown(ShutdownCause::Runtime)) {
@@ -434,20 +440,14 @@ impl Chief {
             let _ = answer.set_error(refused);
             return;
         }
-        let key = self.board.with(|state| {
-            let key = state.plan.add(traits(&spec), false);
-            state.listed.insert(key, Listed { spec, run: None, last_exit: None });
-            key
-        });
+        let traits = traits(&spec);
+        let key = self.board.with(|state| state.list(spec, traits, false));
         self.requests.push((key, Wanted::Up(0), answer));
         self.follow(ctx, None, |_, _, _| {});
     }
 
     fn key_of(&self, name: &str) -> Option<Key> {
-        self.board.with(|state| {
-            let named = |(_, listed): &(&Key, &Listed)| &*listed.spec.common.name == name;
-            state.listed.iter().find(named).map(|(key, _)| *key)
-        })
+        self.board.with(|state| state.names.get(name).copied())
     }
 
     fn request(
@@ -496,6 +496,8 @@ impl Chief {
             match outcome {
                 // A callback of whoever waits runs in here, on the supervisor's worker.
                 Some(outcome) => drop(answer.complete(outcome)),
+                // Nobody waits any more.
+                None if answer.is_cancelled() => drop(answer),
                 None => self.requests.push((key, wanted, answer)),
             }
         }

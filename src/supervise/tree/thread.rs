@@ -106,8 +106,16 @@ impl StopToken {
             drop(waiting);
             return ready(());
         }
+        // Those that nobody waits for any more go, so that a thread may ask in a loop. Dropped after the lock.
+        let mut left = Vec::new();
+        if waiting.len() >= 16 && waiting.len().is_power_of_two() {
+            (left, *waiting) =
+                core::mem::take(&mut *waiting).into_iter().partition(Promise::is_cancelled);
+        }
         let (promise, eventual) = promise();
         waiting.push(promise);
+        drop(waiting);
+        drop(left);
         eventual
     }
 }

@@ -10,12 +10,15 @@ use crate::clock::Timestamp;
 pub(super) struct Window {
     max: u32,
     period: Duration,
-    times: VecDeque<Timestamp>,
+    /// Until when each counts.
+    until: VecDeque<Timestamp>,
+    /// Those that count for ever: the period is too long to end.
+    for_ever: u64,
 }
 
 impl Window {
     pub(super) fn new(max: u32, period: Duration) -> Self {
-        Self { max, period, times: VecDeque::new() }
+        Self { max, period, until: VecDeque::new(), for_ever: 0 }
     }
 
     pub(super) fn max(&self) -> u32 {
@@ -31,12 +34,15 @@ impl Window {
     /// One that lies exactly a period back still counts.
     #[must_use]
     pub(super) fn admit(&mut self, now: Timestamp) -> bool {
-        // A sum that saturates is NEVER, which does not pass: with the longest period nothing is forgotten.
-        while self.times.front().is_some_and(|at| at.saturating_add(self.period) < now) {
-            self.times.pop_front();
+        while self.until.front().is_some_and(|until| *until < now) {
+            self.until.pop_front();
         }
-        self.times.push_back(now);
-        self.times.len() as u64 <= u64::from(self.max)
+        // A sum that saturates is NEVER, which does not pass: a number is enough to remember it by.
+        match now.saturating_add(self.period) {
+            until if until.is_never() => self.for_ever += 1,
+            until => self.until.push_back(until),
+        }
+        self.for_ever + self.until.len() as u64 <= u64::from(self.max)
     }
 }
 
@@ -67,8 +73,13 @@ mod tests {
         let mut window = Window::new(3, Duration::from_secs(1));
         for second in 0..10_000 {
             assert!(window.admit(at(2 * second)));
-            assert!(window.times.len() <= 4);
+            assert!(window.until.len() <= 4);
         }
+        let mut patient = Window::new(u32::MAX, Duration::MAX);
+        for second in 0..10_000 {
+            assert!(patient.admit(at(second)));
+        }
+        assert_eq!((patient.until.capacity(), patient.for_ever), (0, 10_000));
     }
 
     #[test]
