@@ -8,6 +8,7 @@
 //! | who owns the critical section? | [`AdaptiveMutex`]: spins while that pays, then parks |
 //! | who owns this key, and until when? | [`LeaseTable`]: an expiring lock with a fencing token and a private draft |
 //! | when is it tried again, and when not? | [`RetryPolicy`], [`CircuitBreaker`], [`limit`], [`timer::Wheel`] |
+//! | who is alive, and what to tell a probe? | [`Health`]: beats, judged by deadlines or by what is usual; a verdict that gives its reasons |
 //! | who runs the job, and who notices when that fails? | [`Runtime`]: jobs leased, retried, fenced, answered; [`supervise`]: actors and their supervisors |
 //!
 //! ```

@@ -11,6 +11,11 @@
 //! | with an attempt timeout | the driver, to the nanosecond: its worker is stuck, and leaves the pool |
 //! | without | how long attempts take, here, usually (phi accrual over those that were seen to run): its worker is suspect, and stays. A heartbeat makes it young again |
 //!
+//! An attempt with a timeout is not suspected as well: whoever set the limit knows how long this job may take, and
+//! that others are over sooner says nothing against it. Its heartbeats are the driver's to hear, besides: one that
+//! somebody else takes note of would be missing when the driver judges. How far it is, is told by
+//! [`Running::elapsed`] and [`Running::deadline`].
+//!
 //! A worker that is stuck has left the pool before it is given another job: the driver takes it out,
 //! what lies in its queue is the others', it begins nothing more, and its thread ends when it comes back.
 
