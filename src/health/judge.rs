@@ -97,13 +97,19 @@ impl Health {
         if period.is_zero() {
             return Err(JudgeError::Period(ConfigError::Period));
         }
+        let (judge, sits) = self.judge(period);
+        let builder = thread::Builder::new().name("tenure-judge".into());
+        builder.spawn(sits).map_err(JudgeError::Thread)?;
+        Ok(judge)
+    }
+
+    /// A judge, and what its thread does.
+    pub(super) fn judge(&self, period: Duration) -> (Judge, impl FnOnce() + Send + use<>) {
         let stop = Arc::new(AtomicBool::new(false));
         let rest = Arc::clone(&self.inner.rest);
         let judge = Judge { stop: Arc::clone(&stop), rest: Arc::clone(&rest) };
         let home = Arc::downgrade(&self.inner);
-        let builder = thread::Builder::new().name("tenure-judge".into());
-        builder.spawn(move || sit(&home, &rest, &stop, period)).map_err(JudgeError::Thread)?;
-        Ok(judge)
+        (judge, move || sit(&home, &rest, &stop, period))
     }
 }
 

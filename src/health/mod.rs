@@ -86,8 +86,16 @@ pub mod model {
     //! The room's private protocol, for the models. Not for users.
     #![allow(missing_docs, reason = "not for users")]
 
+    use core::time::Duration;
+
     use super::pulse::Pulse as Inner;
+    use super::{Health, Judge};
     use crate::clock::Timestamp;
+
+    /// A judge whose thread is the model's.
+    pub fn judge_of(health: &Health, period: Duration) -> (Judge, impl FnOnce() + Send + use<>) {
+        health.judge(period)
+    }
 
     #[derive(Debug)]
     pub struct Pulse(Inner);

@@ -12,6 +12,7 @@ use std::task::Wake;
 use super::actor::core::{Core, Entry, Order};
 use super::actor::living::Living;
 use super::actor::{Actor, ActorId, ActorRef, AskError, Reply};
+use super::tree::Address;
 use super::tree::model as tree;
 use crate::promise::{Eventual, promise};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -51,8 +52,8 @@ impl Wake for Queue {
     }
 
     fn wake_by_ref(self: &StdArc<Self>) {
-        // ORDERING: Release: pairs with the Acquire in `live`, as `wake` does with `start` in the runtime.
-        self.woken.swap(1, Ordering::Release);
+        // ORDERING: Relaxed: the actor takes nothing over from its waker, though the runtime's orders more.
+        self.woken.swap(1, Ordering::Relaxed);
         park::wake_one(&raw const self.woken);
     }
 }
@@ -62,8 +63,8 @@ pub fn live<A: Actor>(mut stage: Stage<A>) {
     let queue = StdArc::new(Queue { woken: AtomicU32::new(0) });
     let waker = Waker::from(StdArc::clone(&queue));
     while !stage.turn(&waker) {
-        // ORDERING: Acquire: pairs with the Release in `wake_by_ref`.
-        while queue.woken.swap(0, Ordering::Acquire) == 0 {
+        // ORDERING: Relaxed: as in `wake_by_ref`.
+        while queue.woken.swap(0, Ordering::Relaxed) == 0 {
             match park::wait(&queue.woken, 0, None) {
                 Wait::Woken | Wait::Changed | Wait::TimedOut => {}
             }
@@ -88,6 +89,11 @@ impl<M> fmt::Debug for Lane<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lane")
     }
+}
+
+/// The actor comes to the address, as a child does when it has started.
+pub fn come<M: Send + 'static>(address: &Address<M>, actor: &ActorRef<M>) {
+    address.come(actor.clone());
 }
 
 /// A question with a time limit; the model is the clock.

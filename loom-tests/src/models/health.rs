@@ -1,14 +1,16 @@
-//! Beats and judges, registrations and drops.
+//! Beats and judges, registrations and drops; the judge's sleep.
 //!
 //! Bounds: two threads explore without one, three at three preemptions.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread::spawn;
+use std::convert::Infallible;
 use std::time::Duration;
 use tenure::clock::ManualClock;
-use tenure::health::model::Pulse;
+use tenure::health::model::{Pulse, judge_of};
 use tenure::health::{Change, Detector, Health, Status};
+use tenure::promise::{Eventual, promise};
 
 /// As a judge who finds that it has been silent since `last`.
 fn judge(pulse: &Arc<Pulse>) -> loom::thread::JoinHandle<bool> {
@@ -39,6 +41,24 @@ fn registry() -> (ManualClock, Health, Arc<AtomicU32>, Arc<AtomicU32>) {
     (clock, health, died, left)
 }
 
+/// A registry, and the first death in it, to come.
+fn mortal() -> (ManualClock, Health, Eventual<(), Infallible>) {
+    let clock = ManualClock::new();
+    let (promise, death) = promise();
+    let promise = std::sync::Mutex::new(Some(promise));
+    let health = Health::builder()
+        .clock(clock.clone())
+        .on_change(move |event| {
+            if matches!(event.change, Change::Died { .. })
+                && let Some(promise) = promise.lock().unwrap().take()
+            {
+                assert!(promise.set(()).is_ok());
+            }
+        })
+        .build();
+    (clock, health, death)
+}
+
 fn detector() -> Detector {
     let second = Duration::from_secs(1);
     Detector::deadline(second, second).unwrap()
@@ -53,6 +73,8 @@ crate::models! { "health";
         assert_ne!(accepted, out, "one of the two has it");
         assert_eq!(pulse.is_out(), out);
         assert_eq!(pulse.beat(2), !out, "final, or as if nothing had been");
+        assert!(out || pulse.condemn(2), "it can still be given up");
+        assert!(pulse.is_out());
     }
     /// The same with two beaters that share it: if any is told yes, it lives.
     beat_x_beat_x_condemn [bound: 3] {
@@ -127,5 +149,44 @@ crate::models! { "health";
         }
         assert_eq!(died.load(Ordering::Relaxed), u32::from(!accepted));
         assert_eq!(beat.is_given_up(), !accepted);
+    }
+    /// The clock moves while the judge goes to sleep: it looks again, and finds who was silent.
+    judge_x_advance [bound: 2, std_arc] {
+        let (clock, health, death) = mortal();
+        let beat = health.register("a", detector());
+        let judge = health.start_judge(Duration::from_secs(1)).unwrap();
+        let mover = spawn(move || clock.advance(Duration::from_secs(1)));
+        assert!(death.get().is_ok());
+        mover.join().unwrap();
+        drop((beat, judge));
+    }
+    /// Somebody registers, and is silent, while the judge goes to sleep because there is nobody.
+    judge_x_register [bound: 2, std_arc] {
+        let (clock, health, death) = mortal();
+        let judge = health.start_judge(Duration::from_secs(1)).unwrap();
+        let registrar = spawn(move || {
+            let beat = health.register("a", detector());
+            clock.advance(Duration::from_secs(1));
+            beat
+        });
+        assert!(death.get().is_ok());
+        drop((registrar.join().unwrap(), judge));
+    }
+    /// The judge is dropped while it goes to sleep: its thread ends. (One that sleeps on is a deadlock.)
+    judge_x_drop [bound: 3, std_arc] {
+        let (_clock, health, _died, _left) = registry();
+        let (judge, sits) = judge_of(&health, Duration::from_secs(1));
+        let (sitting, dropper) = (spawn(sits), spawn(move || drop(judge)));
+        dropper.join().unwrap();
+        sitting.join().unwrap();
+    }
+    /// The registry is dropped while the judge goes to sleep: its thread ends, too.
+    judge_x_last_owner [bound: 3, std_arc] {
+        let (_clock, health, _died, _left) = registry();
+        let (judge, sits) = judge_of(&health, Duration::from_secs(1));
+        let (sitting, dropper) = (spawn(sits), spawn(move || drop(health)));
+        dropper.join().unwrap();
+        sitting.join().unwrap();
+        drop(judge);
     }
 }

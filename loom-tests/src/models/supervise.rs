@@ -3,15 +3,20 @@
 //! deadlock.
 //!
 //! The end of an actor is long (its mailbox, its lane, its watchers), so that a whole life has hundreds of
-//! places at which to switch: two threads are explored with two or three preemptions, three with one.
+//! places at which to switch: two threads are explored with two or three preemptions, three with one, and three
+//! of which two wait with none. The actor with one sender, with one that waits for room, and with one that stops it
+//! has a model each with more. What the bounds do not reach is what two others do to each other in the middle of
+//! the actor's step, more than one switch deep: `tests/supervise_stress.rs` runs that on real threads.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use tenure::promise::EventualError;
-use tenure::supervise::model::{Lane, Stage, live, stage, tell_to_stop, timed_question, token};
-use tenure::supervise::{Actor, ActorRef, Ctx, Handled, Registry, TryTellError};
+use tenure::supervise::model::{
+    Lane, Stage, come, live, stage, tell_to_stop, timed_question, token,
+};
+use tenure::supervise::{Actor, ActorRef, Address, Ctx, Handled, Registry, TryTellError};
 
 /// What became of the messages.
 struct Fates {
@@ -106,6 +111,7 @@ models! { "supervise";
         sender.join().unwrap();
         living.join().unwrap();
         assert_eq!((fates.handled(), fates.undelivered()), (1, 0));
+        assert_eq!(actor.waiting(), 0, "who looks afterwards sees how far it came");
     }
     /// Two senders, of whom one may find the place of the other claimed and not written yet.
     tell_x_tell_x_rest [bound: 1, once, std_arc] {
@@ -245,6 +251,74 @@ models! { "supervise";
         assert!(fates.handled() == 0 && fates.undelivered() <= 1);
         assert_eq!(Arc::strong_count(&kept), 1, "it is still on the lane");
         drop(actor);
+    }
+    /// An entry that was signalled before the mailbox closed is handled or given back, not dropped.
+    control_x_close [bound: 2, std_arc] {
+        struct Leaves {
+            came: Arc<AtomicU32>,
+            saw: Arc<AtomicU32>,
+            fate: Arc<AtomicU32>,
+        }
+        impl Actor for Leaves {
+            type Message = bool;
+            fn handle(&mut self, control: bool, ctx: &mut Ctx<bool>) -> Handled {
+                if control {
+                    self.fate.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    self.saw.store(self.came.load(Ordering::Relaxed), Ordering::Relaxed);
+                    ctx.stop();
+                }
+                Ok(())
+            }
+            fn undelivered(&mut self, _: bool) {
+                self.fate.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let [came, saw, fate] = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
+        let leaves =
+            Leaves { came: Arc::clone(&came), saw: Arc::clone(&saw), fate: Arc::clone(&fate) };
+        let (stage, actor) = stage(leaves, 1);
+        assert!(actor.try_tell(false).is_ok());
+        let lane = Lane::of(&actor);
+        let living = thread::spawn(move || live(stage));
+        let sender = thread::spawn(move || {
+            lane.own(true);
+            came.store(1, Ordering::Relaxed);
+        });
+        sender.join().unwrap();
+        living.join().unwrap();
+        assert!(fate.load(Ordering::Relaxed) >= saw.load(Ordering::Relaxed));
+    }
+    /// Two actors are made at once: they are two.
+    make_x_make {
+        let makers = [(); 2].map(|()| {
+            thread::spawn(|| {
+                let (stage, actor, _fates) = counter(1, 9);
+                let id = actor.id();
+                drop((stage, actor));
+                id
+            })
+        });
+        let [one, other] = makers.map(|maker| maker.join().unwrap());
+        assert_ne!(one, other);
+    }
+    /// Two callers at one address have turns of their own.
+    turn_x_turn [std_arc] {
+        let address = Address::new();
+        let (stages, actors): (Vec<_>, Vec<_>) = (0..2)
+            .map(|_| {
+                let (stage, actor, _fates) = counter(1, 9);
+                come(&address, &actor);
+                (stage, actor)
+            })
+            .unzip();
+        let callers = [(); 2].map(|()| {
+            let address = address.clone();
+            thread::spawn(move || address.current().unwrap().id())
+        });
+        let [one, other] = callers.map(|caller| caller.join().unwrap());
+        assert_ne!(one, other);
+        drop((address, actors, stages));
     }
     /// What the actor did is seen by whoever sees that it is over.
     over_x_end [bound: 3, std_arc] {

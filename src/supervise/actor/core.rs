@@ -274,6 +274,10 @@ impl<M> Core<M> {
 
     /// Drops what is left on the lane of an actor that is over.
     fn sweep_lane(&self) {
+        // Ordered by `end`, or the caller's own push: what one of the two sees is not left there.
+        if self.lane.is_empty() {
+            return;
+        }
         for entry in self.lane.take() {
             crate::runtime::contained(move || drop(entry));
         }

@@ -45,8 +45,8 @@
 //! | full → free | `Ring::pop` | `Ring::push` | that it was moved out |
 //! | Running → Idle | `rest` | `claim`, `signal` | the waker |
 //! | + SIGNAL | `signal` | `take_flags`, `close`, `end` | the entry, the order, the count |
-//! | + WAITERS | `announce_waiter` | `take_flags`, `close` | the list |
-//! | room made | `rest`, `take_flags` | `announce_waiter` | the slots that are free now |
+//! | + WAITERS | `announce_waiter` | `take_flags`, `close` | that somebody is in the list |
+//! | room made | `rest` | `announce_waiter` | the slots that are free now |
 //! | ordered | `order` | `orders` | what came before the order |
 //! | last reference | `one_reference_less` | `is_forsaken` | what was sent through it |
 //! | → Stopped | `end` | `is_over` | what the actor did and dropped |

@@ -5,9 +5,10 @@
 //! ```
 //!
 //! Announce and the actor's step are both read-modify-writes of the actor's word, so they have one order:
-//! either the sender's second look sees the room, or the actor sees the mark and wakes who is in the list.
-//! Between two such steps it looks at the count after each message, without ordering: a sender that has
-//! just come may be missed by one message, and is seen at the next, or at the step.
+//! either the actor has rested, and the sender's second look sees the room; or the actor sees the mark before
+//! it rests, and with it the count of those who wait. Between two such steps it looks at that count after each
+//! message, without ordering: a sender that has just come may be missed by one message, and is seen at the
+//! next, or at the step.
 //!
 //! Who is woken tries again, beside newcomers: waiting senders are not served in turn.
 
@@ -65,7 +66,7 @@ impl Room {
 
     fn recount(&self, list: &List) {
         let count = u32::try_from(list.entries.len()).unwrap_or(u32::MAX);
-        // ORDERING: Relaxed: a hint between two steps; see the file's docs.
+        // ORDERING: Relaxed: a hint between two steps, ordered by them; see the file's docs.
         self.waiting.store(count, Ordering::Relaxed);
     }
 
@@ -79,6 +80,10 @@ impl Room {
     /// Wakes so many of those who wait, the longest waiting first.
     #[cold]
     pub(super) fn wake(&self, most: usize) {
+        // Who is in the list and cannot be seen here has yet to announce itself, and to look once more.
+        if !self.is_wanted() {
+            return;
+        }
         let woken: Vec<Waker> = {
             let mut list = self.list.lock();
             let count = list.entries.len().min(most);

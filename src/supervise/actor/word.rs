@@ -180,9 +180,9 @@ impl WordCell {
 
     /// A sender has entered itself into the list of those who wait for room, and will look once more.
     pub(super) fn announce_waiter(&self) -> Word {
-        // ORDERING: AcqRel: Acquire: pairs with the Release in `take_flags` and `rest`: if the actor rested
-        // or looked before, the look that follows sees the room that it made. Release: if it looks after,
-        // it sees the list.
+        // ORDERING: AcqRel: Acquire: pairs with the Release in `rest`: if the actor rested before, the look
+        // that follows sees the room that it made. Release: pairs with the Acquire in `take_flags` and
+        // `close`: if it looks after, it sees that the list is not empty.
         Word(self.0.fetch_or(WAITERS, Ordering::AcqRel) | WAITERS)
     }
 
@@ -212,9 +212,9 @@ impl WordCell {
 
     /// Takes the flags down, to look at what they stand for.
     pub(super) fn take_flags(&self) -> Word {
-        // ORDERING: AcqRel: Acquire: pairs with the Release in `signal` and `announce_waiter`; Release: the
-        // room that was made, for a waiter that announces itself later.
-        Word(self.0.fetch_and(!(SIGNAL | WAITERS), Ordering::AcqRel))
+        // ORDERING: Acquire: pairs with the Release in `signal` and `announce_waiter`. Who announces itself
+        // later may not see the room that was made, and is seen before the actor rests.
+        Word(self.0.fetch_and(!(SIGNAL | WAITERS), Ordering::Acquire))
     }
 
     /// The turn is over, and another one follows.
