@@ -1,4 +1,7 @@
 //! A supervisor races its child: the child's end, its successor's start, and the stop of all.
+//!
+//! Three threads, one preemption, and no early wakes or failed exchanges: those are of the actor's word, which has
+//! models of its own with more.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -66,7 +69,7 @@ impl Puppet for Hand {
 models! { "supervise";
     /// The child fails while the supervisor is told to stop: it is started again or not, but never twice at
     /// once, and nothing is up at the end.
-    restart_x_stop [bound: 1, std_arc] {
+    restart_x_stop [bound: 1, once, std_arc] {
         let child = Child::new();
         let (stage, chief) = supervisor(Hand(Arc::clone(&child)));
         let living = thread::spawn(move || live(stage));
@@ -80,7 +83,7 @@ models! { "supervise";
         assert!((0..=2).contains(&child.started.load(Ordering::Relaxed)));
     }
     /// The same when nobody holds the supervisor any more.
-    restart_x_last_drop [bound: 1, std_arc] {
+    restart_x_last_drop [bound: 1, once, std_arc] {
         let child = Child::new();
         let (stage, chief) = supervisor(Hand(Arc::clone(&child)));
         let living = thread::spawn(move || live(stage));
