@@ -218,7 +218,7 @@ impl Scene {
                     Outcome::Snooze(Duration::from_micros(20))
                 }
                 3 if ctx.attempt() > 1 => Outcome::fail("for good"),
-                4 if number % 5 == 0 => Outcome::Cancel,
+                4 if number.is_multiple_of(5) => Outcome::Cancel,
                 _ => Outcome::Done(number),
             }
         };

@@ -199,7 +199,8 @@ impl Round {
         let twice = self.around && passes_the_end;
         self.around |= passes_the_end;
         self.last = Some(id);
-        !twice && !(self.around && id >= first)
+        let where_it_began = self.around && id >= first;
+        !(twice || where_it_began)
     }
 }
 
