@@ -64,35 +64,21 @@ impl Detector {
         }
     }
 
-    pub(crate) fn opinion(&self, silence: Duration) -> Opinion {
+    /// What it says of a silence, and the phi that it says so by; `None` for a deadline.
+    pub(crate) fn judge(&self, silence: Duration) -> (Opinion, Option<f64>) {
+        let opinion = |is_lost, is_suspicious| match (is_lost, is_suspicious) {
+            (true, _) => Opinion::Lost,
+            (false, true) => Opinion::Suspicious,
+            (false, false) => Opinion::Fine,
+        };
         match &self.0 {
             Kind::Deadline { suspect_after, dead_after } => {
-                if silence >= *dead_after {
-                    Opinion::Lost
-                } else if silence >= *suspect_after {
-                    Opinion::Suspicious
-                } else {
-                    Opinion::Fine
-                }
+                (opinion(silence >= *dead_after, silence >= *suspect_after), None)
             }
             Kind::Phi { phi, suspect_at, dead_at } => {
                 let phi = phi.phi_after(silence);
-                if phi >= *dead_at {
-                    Opinion::Lost
-                } else if phi >= *suspect_at {
-                    Opinion::Suspicious
-                } else {
-                    Opinion::Fine
-                }
+                (opinion(phi >= *dead_at, phi >= *suspect_at), Some(phi))
             }
-        }
-    }
-
-    /// The phi of a silence; `None` for a deadline.
-    pub(crate) fn phi_of(&self, silence: Duration) -> Option<f64> {
-        match &self.0 {
-            Kind::Deadline { .. } => None,
-            Kind::Phi { phi, .. } => Some(phi.phi_after(silence)),
         }
     }
 }
@@ -105,11 +91,11 @@ mod tests {
     fn deadlines_are_inclusive_and_may_be_for_ever() {
         let second = Duration::from_secs(1);
         let detector = Detector::deadline(second, Duration::MAX).unwrap();
-        assert_eq!(detector.opinion(second - Duration::from_nanos(1)), Opinion::Fine);
-        assert_eq!(detector.opinion(second), Opinion::Suspicious);
-        assert_eq!(detector.opinion(Duration::from_nanos(u64::MAX)), Opinion::Suspicious);
+        assert_eq!(detector.judge(second - Duration::from_nanos(1)).0, Opinion::Fine);
+        assert_eq!(detector.judge(second).0, Opinion::Suspicious);
+        assert_eq!(detector.judge(Duration::from_nanos(u64::MAX)).0, Opinion::Suspicious);
         let detector = Detector::deadline(second, second).unwrap();
-        assert_eq!(detector.opinion(second), Opinion::Lost);
+        assert_eq!(detector.judge(second).0, Opinion::Lost);
     }
 
     #[test]

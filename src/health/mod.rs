@@ -67,6 +67,21 @@
 //! do not register: the driver watches them anyway. [`Runtime::health`](crate::Runtime::health) says how
 //! they are, and its verdict [goes together](Verdict::and) with one of this room.
 //!
+//! # Measured
+//!
+//! On 2 cores of an AMD EPYC guest, `cargo bench --bench health`, medians of interleaved runs on an otherwise
+//! idle machine; with the features `metrics` and `tracing` the same but for the noise.
+//!
+//! | | |
+//! |---|---|
+//! | a plain store, to compare | 0.7 ns |
+//! | [`Beat::beat_at`] | 1.2 ns |
+//! | [`Beat::beat`], which reads the coarse clock | 7.4 ns |
+//! | [`Health::check`] of 100 by deadline | 2.3 µs |
+//! | of 100 by phi | 16 µs |
+//! | one phi: near the mean, far from it | 0.12 µs, 0.28 µs |
+//! | [`Runtime::health`](crate::Runtime::health), two idle workers | 0.29 µs |
+//!
 //! # Where the protocols are
 //!
 //! Beat and judge: `pulse.rs`. The list and who tells the listener: `registry.rs`. The judge's sleep:

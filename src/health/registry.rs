@@ -224,10 +224,9 @@ impl Inner {
             entry.hear();
             entry.excused = entry.excused.saturating_add(late);
             let silence = entry.silence(now, lag);
-            let phi = entry.detector.phi_of(silence);
+            let (opinion, phi) = entry.detector.judge(silence);
             if entry.status != Status::Dead {
                 let before = entry.status;
-                let opinion = entry.detector.opinion(silence);
                 let out = opinion == Opinion::Lost && entry.pulse.condemn(entry.heard);
                 entry.status = match opinion {
                     Opinion::Lost if out => Status::Dead,
