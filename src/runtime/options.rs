@@ -41,7 +41,7 @@ pub enum Priority {
     /// The usual one.
     #[default]
     Normal,
-    /// When nothing else waits, and at every 61st turn of a worker.
+    /// When nothing else waits, and at every 183rd turn of a worker.
     Low,
 }
 

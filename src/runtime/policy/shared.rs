@@ -13,6 +13,7 @@ use crate::retry::Stop;
 use crate::runtime::cell::JobRef;
 use crate::runtime::members::Member;
 use crate::runtime::shared::{Notice, Shared};
+use crate::runtime::state::Word;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// After so many jobs that ended with a timer left, the driver is woken to let go of them, should it
@@ -75,6 +76,8 @@ pub(crate) enum Entrance {
     Open(Option<super::Permits>),
     /// Nothing: it waits, or is over.
     Shut,
+    /// The job was not Ready: what to do with such an entry.
+    Stale(Word),
 }
 
 impl Shared {
@@ -109,12 +112,12 @@ impl Shared {
         }
     }
 
-    /// The same for a second attempt, which does not wait.
-    pub(crate) fn enter_beside(&self, job: &JobRef) -> Entrance {
-        match gates(job).map(|gates| gates.try_pass(None)) {
-            None => Entrance::Open(None),
-            Some(Ok(permits)) => Entrance::Open(Some(permits)),
-            Some(Err(_)) => Entrance::Shut,
+    /// The same for a second attempt, which does not wait: with what it may begin, if it may.
+    #[expect(clippy::option_option, reason = "refused, or let through with or without gates")]
+    pub(crate) fn enter_beside(&self, job: &JobRef) -> Option<Option<super::Permits>> {
+        match gates(job) {
+            None => Some(None),
+            Some(gates) => gates.try_pass(None).ok().map(Some),
         }
     }
 

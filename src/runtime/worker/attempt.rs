@@ -17,7 +17,7 @@ use crate::runtime::observe::Watched;
 use crate::runtime::policy::shared::Entrance;
 use crate::runtime::policy::{self, Permits, Turn, Verdict};
 use crate::runtime::seat::Seat;
-use crate::runtime::state::{Lost, Parked, Start, State, Then};
+use crate::runtime::state::{Lost, Parked, Start, State, Then, Word};
 
 /// Below this, an attempt timeout is measured from a precise clock reading.
 const PRECISE_BELOW: Duration = Duration::from_secs(1);
@@ -64,6 +64,7 @@ impl Local {
             Some(options) if options.guarded => match self.enter(&job) {
                 Entrance::Open(permits) => permits,
                 Entrance::Shut => return,
+                Entrance::Stale(word) => return self.stale(job, word),
             },
             _ => None,
         };
@@ -72,11 +73,7 @@ impl Local {
                 if let Some(permits) = permits {
                     permits.end(Verdict::Unused);
                 }
-                if word.state() == State::Leased && self.is_asked_for(&job, word.epoch()) {
-                    self.run_beside(job, word.epoch());
-                } else {
-                    shared.stale(&job, Some(&self.member));
-                }
+                self.stale(job, word);
             }
             Start::UsedUp => {
                 if let Some(permits) = permits {
@@ -102,8 +99,9 @@ impl Local {
     fn enter(&self, job: &JobRef) -> Entrance {
         let word = job.state.peek();
         if word.state() != State::Ready {
-            // Stale, or for a second attempt; `start` says so.
-            return Entrance::Open(None);
+            // Whoever makes it Ready from here on pushes an entry: `start` might find it that, with no
+            // gate asked.
+            return Entrance::Stale(word);
         }
         self.seated(job.clone(), |job, seat| {
             let (began, deadline, timeout) = self.time_for(job);
@@ -115,6 +113,15 @@ impl Local {
         })
     }
 
+    /// An entry of a job that was not Ready: it is for a second attempt, or left over.
+    fn stale(&self, job: JobRef, word: Word) {
+        if word.state() == State::Leased && self.is_asked_for(&job, word.epoch()) {
+            self.run_beside(job, word.epoch());
+        } else {
+            self.shared.stale(&job, Some(&self.member));
+        }
+    }
+
     fn is_asked_for(&self, job: &JobRef, epoch: u32) -> bool {
         job.options.as_ref().and_then(|o| o.hedge.as_ref()).is_some_and(|hedge| hedge.take(epoch))
     }
@@ -124,7 +131,7 @@ impl Local {
     fn run_beside(&self, job: JobRef, epoch: u32) {
         let shared = &*self.shared;
         // A gate that refuses: then there is none.
-        let Entrance::Open(permits) = shared.enter_beside(&job) else { return };
+        let Some(permits) = shared.enter_beside(&job) else { return };
         match job.state.hedge(epoch) {
             Some(attempt) => {
                 self.member.counters.hedged.own();
