@@ -134,15 +134,21 @@ impl Grant {
     /// The job begins.
     pub(crate) fn spend(self) -> Permits {
         let Self { line, mut permits } = self;
-        permits.begin();
         line.used();
+        permits.begin();
+        line.pump_if_awaited();
         permits
     }
 
-    /// The job does not begin.
+    /// The job does not begin. Who is told of its permits may not come back, and neither then do we: so its
+    /// place among those let through is free before, and somebody else looks after the line.
     pub(crate) fn give_back(self) {
-        self.permits.end(Verdict::Unused);
-        self.line.used();
+        let Self { line, permits } = self;
+        line.used();
+        line.owes_a_pump();
+        permits.end(Verdict::Unused);
+        line.queue.lock().pumps -= 1;
+        line.pump_if_awaited();
     }
 }
 
@@ -281,13 +287,25 @@ impl Line {
         all.into_values().map(|waiting| waiting.job).collect()
     }
 
-    /// One that was let through has begun, or never will.
-    fn used(self: &Arc<Self>) {
-        let mut queue = self.queue.lock();
-        queue.granted -= 1;
-        drop(queue);
+    /// One that was let through begins, or never will. A pump has to follow.
+    fn used(&self) {
+        self.queue.lock().granted -= 1;
+    }
+
+    fn pump_if_awaited(self: &Arc<Self>) {
         if self.oldest() != NO_TICKET {
             self.pump();
+        }
+    }
+
+    /// This thread is to pump, and calls foreign code before.
+    fn owes_a_pump(self: &Arc<Self>) {
+        let mut queue = self.queue.lock();
+        queue.pumps += 1;
+        let is_missed = !queue.waiting.is_empty() && queue.watched.is_never();
+        drop(queue);
+        if is_missed && let Some(host) = self.host.upgrade() {
+            self.have_watched(&*host);
         }
     }
 
@@ -319,15 +337,7 @@ impl Line {
                     line.turn(true);
                 }
             }
-            Begun::PutOff => {
-                let mut queue = self.queue.lock();
-                queue.pumps += 1;
-                let is_missed = !queue.waiting.is_empty() && queue.watched.is_never();
-                drop(queue);
-                if is_missed && let Some(host) = self.host.upgrade() {
-                    self.have_watched(&*host);
-                }
-            }
+            Begun::PutOff => self.owes_a_pump(),
             Begun::Before => {}
         }
     }

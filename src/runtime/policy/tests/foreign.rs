@@ -81,6 +81,33 @@ fn who_never_comes_back_from_a_gate_holds_up_one_job_of_its_line() {
 }
 
 #[test]
+fn who_never_comes_back_from_a_permit_given_back_unused_holds_up_nobody() {
+    let (rt, clock) = timed(1);
+    let gate = Shut::new(0);
+    let [first, second] = [(), ()].map(|()| untimed(&rt, &[(Stage::Breaker, &gate)]));
+    // Once by the worker, then by the pump after each.
+    until("they wait", || gate.asked() == 3);
+    let asked = gate.hang_next(None);
+    let giver = {
+        let gate = gate.clone();
+        std::thread::spawn(move || gate.open(1))
+    };
+    asked.wait_for(1);
+    // Its permit comes when it is over, and goes back.
+    assert!(first.cancel());
+    let hangs = Arc::new(HangsOnce(Mutex::new(Some(Latch::default()))));
+    let latch = hangs.0.lock().unwrap().clone().unwrap();
+    gate.gate().watch(Arc::downgrade(&hangs) as Weak<dyn Listener>);
+    asked.open();
+    latch.wait_for(1);
+    in_time(&clock, "the other one goes on", || second.is_finished());
+    assert_eq!(second.get().unwrap(), 1);
+    latch.open();
+    giver.join().unwrap();
+    assert_eq!((gate.inside(), gate.0.free.load(SeqCst)), (0, 1));
+}
+
+#[test]
 fn what_was_put_off_by_who_never_comes_back_is_made_up_for() {
     let (rt, clock) = timed(1);
     let (limit, breaker) = (Shut::new(0), Shut::new(0));
@@ -124,6 +151,18 @@ fn a_worker_that_never_comes_back_from_a_gate_is_replaced_and_its_job_found_at_t
     until("the worker is gone", || rt.stats().stuck_workers == 0);
     until("its permit is back", || gate.inside() == 0);
     assert_eq!(rt.stats().started, 1);
+}
+
+/// A listener that hangs at a latch, the first time.
+struct HangsOnce(Mutex<Option<Latch>>);
+
+impl Listener for HangsOnce {
+    fn permit_freed(&self) {
+        let latch = self.0.lock().unwrap().take();
+        if let Some(latch) = latch {
+            latch.pass();
+        }
+    }
 }
 
 /// A listener that hangs at a latch.
