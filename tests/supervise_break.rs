@@ -253,6 +253,32 @@ fn a_watch_that_panics_harms_nobody() {
 }
 
 #[test]
+fn watches_of_who_is_over_are_let_go_of_whatever_their_drops_do() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let other = supervise::actor(Wild::tame()).spawn(&runtime).unwrap();
+    let gone = supervise::actor(Wild::tame()).spawn(&runtime).unwrap();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (target, counts) = (other.clone(), Arc::clone(&drops));
+    let watches = run(move |ctx| {
+        for _ in 0..16 {
+            let bomb = Bomb(Arc::clone(&counts));
+            ctx.watch(&target, move |_| Order::Carry(bomb));
+        }
+        Ok(())
+    });
+    assert!(gone.try_tell(watches).is_ok());
+    until("its rest", || gone.waiting() == 0);
+    let end = gone.watch();
+    gone.stop();
+    end.get().unwrap();
+    // The seventeenth makes room.
+    let last = other.watch();
+    assert_eq!(drops.load(Ordering::SeqCst), 16);
+    other.stop();
+    assert_eq!(last.get().unwrap().id, other.id());
+}
+
+#[test]
 fn a_supervisor_or_its_runtime_may_be_dropped_while_a_child_waits_to_be_started_again() {
     for runtime_first in [false, true] {
         let (runtime, clock) = timed();

@@ -91,7 +91,10 @@ impl Watchers {
                 }
                 watchers.push(watcher);
                 drop(state);
-                contained(move || drop(left));
+                // Each by itself: of two that panic in one drop the second would end the process.
+                for watcher in left {
+                    contained(move || drop(watcher));
+                }
             }
             State::Dead(down) => {
                 let down = down.clone();
