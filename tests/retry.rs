@@ -290,6 +290,13 @@ fn a_run_of_futures_can_be_sent() {
     let policy = RetryPolicy::default();
     let run = sent(policy.runner::<&str>().run_async(|_| ready(Ok(1)), |_| ready(())));
     assert_eq!(futures::executor::block_on(run), Ok(1));
+    // Its errors need not be: none is held while it waits.
+    let policy = RetryPolicy::immediate().max_attempts(2).build().unwrap();
+    let fails = || async { Err::<(), _>(std::rc::Rc::new("busy")) };
+    let run = sent(policy.run_async(fails, |_| ready(())));
+    assert_eq!(*futures::executor::block_on(run).unwrap_err().error, "busy");
+    let run = sent(policy.runner().run_async(|_| fails(), |_| ready(())));
+    assert_eq!(futures::executor::block_on(run).unwrap_err().attempts, 2);
 }
 
 #[test]

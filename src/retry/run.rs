@@ -86,13 +86,16 @@ impl RetryPolicy {
         if self.max_elapsed().is_some() {
             return self.runner().run_async(|_| operation(), sleep).await;
         }
-        match operation().await {
-            Ok(value) => Ok(value),
+        // Looked at, and over with, before anything else is awaited: see `go_on_async`.
+        let (runner, course, delay) = match operation().await {
+            Ok(value) => return Ok(value),
             Err(error) => {
-                let course = Course::untimed();
-                self.runner().go_on_async(course, error, |_| operation(), sleep).await
+                let (mut runner, mut course) = (self.runner(), Course::untimed());
+                let delay = course.failed(&mut runner, error)?;
+                (runner, course, delay)
             }
-        }
+        };
+        runner.go_on_async(course, delay, |_| operation(), sleep).await
     }
 
     /// A run of this policy with its surroundings still to be chosen: the clock, the sleep, the
@@ -293,7 +296,7 @@ impl<'a, E> Runner<'a, E> {
     ///
     /// [`GaveUp`] holds the last error, and who stopped.
     pub async fn run_async<T, F, S>(
-        self,
+        mut self,
         mut operation: impl FnMut(Attempt) -> F,
         sleep: impl FnMut(Duration) -> S,
     ) -> Result<T, GaveUp<E>>
@@ -301,21 +304,23 @@ impl<'a, E> Runner<'a, E> {
         F: Future<Output = Result<T, E>>,
         S: Future<Output = ()>,
     {
-        let course = Course::begin(&self);
-        match operation(course.attempt).await {
+        let mut course = Course::begin(&self);
+        let delay = match operation(course.attempt).await {
             Ok(value) => {
                 self.succeeded();
-                Ok(value)
+                return Ok(value);
             }
-            Err(error) => self.go_on_async(course, error, operation, sleep).await,
-        }
+            Err(error) => course.failed(&mut self, error)?,
+        };
+        self.go_on_async(course, delay, operation, sleep).await
     }
 
-    /// As [`go_on`](Self::go_on).
+    /// As [`go_on`](Self::go_on), from the first delay on: no error is held while something is awaited, so
+    /// it need not be `Send` for the future to be.
     async fn go_on_async<T, F, S>(
         mut self,
         mut course: Course,
-        mut error: E,
+        mut delay: Duration,
         mut operation: impl FnMut(Attempt) -> F,
         mut sleep: impl FnMut(Duration) -> S,
     ) -> Result<T, GaveUp<E>>
@@ -324,7 +329,6 @@ impl<'a, E> Runner<'a, E> {
         S: Future<Output = ()>,
     {
         loop {
-            let delay = course.failed(&mut self, error)?;
             if !delay.is_zero() {
                 sleep(delay).await;
             }
@@ -333,7 +337,7 @@ impl<'a, E> Runner<'a, E> {
                     self.succeeded();
                     return Ok(value);
                 }
-                Err(again) => error = again,
+                Err(error) => delay = course.failed(&mut self, error)?,
             }
         }
     }
