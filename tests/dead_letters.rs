@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure::clock::{Clock, ManualClock};
 use tenure::retry::{RetryPolicy, Stop};
 use tenure::runtime::{
-    Event, JobError, JobId, LetterFilter, LettersFull, Outcome, ReplayError, Runtime, Unkept,
+    Event, JobCtx, JobError, JobId, LetterFilter, LettersFull, Outcome, ReplayError, Runtime, Unkept,
 };
 
 use runtime_support::{LONG, SECOND, advance_until, at_once, until, until_event, until_stats};
@@ -451,6 +451,43 @@ fn foreign_drops_that_panic_hurt_nobody() {
     down.store(false, SeqCst);
     rt.dead_letters().replay(id).unwrap().get().unwrap();
     assert_eq!(rt.submit(|_| Ok::<_, String>(1)).unwrap().get().unwrap(), 1);
+}
+
+#[test]
+fn errors_whose_drops_panic_are_dropped_each_by_itself() {
+    #[derive(Debug)]
+    struct Bomb(Arc<AtomicUsize>);
+    impl std::fmt::Display for Bomb {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a bomb")
+        }
+    }
+    impl std::error::Error for Bomb {}
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+            panic!("in the drop");
+        }
+    }
+    let retry = RetryPolicy::immediate().max_attempts(3).build().unwrap();
+    let rt = Runtime::builder().workers(1).retry(retry).dead_letters(1).build().unwrap();
+    let drops = Arc::new(AtomicUsize::new(0));
+    for _ in 0..2 {
+        let drops = Arc::clone(&drops);
+        let job = rt.submit(move |_| Err::<(), _>(Bomb(Arc::clone(&drops)))).unwrap();
+        assert!(job.get().is_err());
+    }
+    until("the first letter is gone", || drops.load(SeqCst) == 3);
+    // Of one that succeeds in the end they go with the job.
+    let counts = Arc::clone(&drops);
+    let job = rt.submit(move |ctx: &JobCtx| {
+        if ctx.attempt() < 3 { Err(Bomb(Arc::clone(&counts))) } else { Ok(()) }
+    });
+    job.unwrap().get().unwrap();
+    until("the job is gone", || drops.load(SeqCst) == 5);
+    let _ = rt.shutdown(LONG);
+    drop(rt);
+    until("the last letter is gone", || drops.load(SeqCst) == 8);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error as ThisError;
 
+use super::cell::contained;
 use super::options::{JobId, JobKey};
 use super::policy::unique::LiveJob;
 use crate::clock::Timestamp;
@@ -114,6 +115,15 @@ pub struct AttemptRecord {
     pub ended: Timestamp,
     /// What it ran into.
     pub cause: AttemptError,
+}
+
+/// The error is foreign, and a history is dropped as a whole: of two that panic the second would abort the
+/// process.
+impl Drop for AttemptRecord {
+    fn drop(&mut self) {
+        let cause = core::mem::replace(&mut self.cause, AttemptError::UsedUp);
+        contained(move || drop(cause));
+    }
 }
 
 /// What an attempt ran into.
