@@ -9,7 +9,8 @@ use std::time::Duration;
 use tenure::clock::{Clock, ManualClock};
 use tenure::retry::{RetryPolicy, Stop};
 use tenure::runtime::{
-    Event, JobCtx, JobError, JobId, LetterFilter, LettersFull, Outcome, ReplayError, Runtime, Unkept,
+    Event, JobCtx, JobError, JobId, LetterFilter, LettersFull, Outcome, ReplayError, Runtime,
+    Unkept,
 };
 
 use runtime_support::{LONG, SECOND, advance_until, at_once, until, until_event, until_stats};
@@ -480,9 +481,11 @@ fn errors_whose_drops_panic_are_dropped_each_by_itself() {
     until("the first letter is gone", || drops.load(SeqCst) == 3);
     // Of one that succeeds in the end they go with the job.
     let counts = Arc::clone(&drops);
-    let job = rt.submit(move |ctx: &JobCtx| {
-        if ctx.attempt() < 3 { Err(Bomb(Arc::clone(&counts))) } else { Ok(()) }
-    });
+    let job = rt.submit(
+        move |ctx: &JobCtx| {
+            if ctx.attempt() < 3 { Err(Bomb(Arc::clone(&counts))) } else { Ok(()) }
+        },
+    );
     job.unwrap().get().unwrap();
     until("the job is gone", || drops.load(SeqCst) == 5);
     let _ = rt.shutdown(LONG);
