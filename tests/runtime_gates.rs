@@ -500,6 +500,47 @@ fn a_breakers_listener_that_never_returns_holds_up_whoever_told_it_and_no_other(
     }
 }
 
+/// A job that is over gives its permit back, and somebody's callback hangs there: the next one of its key goes on
+/// all the same.
+#[test]
+fn whoever_hangs_over_a_permit_holds_up_no_key() {
+    let rt = Runtime::builder().workers(1).build().unwrap();
+    let limit = ConcurrencyLimit::new(1);
+    let mine = limit.try_acquire().unwrap();
+    let busy = Gate::new();
+    let job = |_: &JobCtx| Ok::<_, String>(());
+    let first = rt.job(job).key("k").concurrency(&limit).submit().unwrap();
+    let mut second = rt.job(job).key("k").submit().unwrap();
+    until_stats(&rt, |s| s.gated == 1);
+    let blocker = rt.submit({
+        let busy = busy.clone();
+        move |_| {
+            busy.pass();
+            Ok::<_, String>(())
+        }
+    });
+    busy.wait_for(1);
+    // The first one is granted the permit; it cannot begin.
+    drop(mine);
+    assert_eq!(limit.in_use(), 1);
+    let hang = Gate::new();
+    let at = hang.clone();
+    let waits = limit.acquire_async();
+    let told = waits.map(move |permit| {
+        at.pass();
+        drop(permit);
+    });
+    let canceller = std::thread::spawn(move || assert!(first.cancel()));
+    hang.wait_for(1);
+    busy.open();
+    second.get_timeout(LONG).expect("it has its turn").unwrap();
+    hang.open();
+    canceller.join().unwrap();
+    told.get().unwrap();
+    blocker.unwrap().get().unwrap();
+    assert_eq!(limit.in_use(), 0);
+}
+
 #[test]
 fn all_of_it_at_once() {
     let (rt, clock) = timed(4, 5);

@@ -216,13 +216,14 @@ impl Shared {
         self.clear_up(job, ended);
     }
 
-    /// Wakes who waits for an ended job, then drops what nobody will use.
+    /// Wakes who waits for an ended job, then has it leave its gates, and drops what nobody will use.
     pub(super) fn clear_up(&self, job: &JobRef, ended: Ended) {
         // SAFETY: `ended` is from this job's word, and used once, by this thread or after it was handed
         // to it.
         if let Some(waker) = unsafe { job.take_waker(&ended) } {
             self.contained("waker", move || waker.wake());
         }
+        Self::leave_gates(job);
         // SAFETY: as above. Contained in there.
         unsafe { job.drop_rest(ended) };
     }
@@ -251,6 +252,7 @@ impl Shared {
         if from.has_its_key() {
             self.pass_key_on(job);
         }
+        Self::leave_gates(job);
     }
 
     /// An attempt that had lost its lease came to an end.

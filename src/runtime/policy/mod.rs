@@ -155,6 +155,12 @@ impl Gates {
         self.ticket()
     }
 
+    /// It waits with this ticket.
+    pub(crate) fn keep_ticket(&self, ticket: u64) {
+        // ORDERING: Relaxed: as in `ticket`. The caller has made the job Gated, so nobody else changes it.
+        self.ticket.store(ticket, Ordering::Relaxed);
+    }
+
     /// Permits for the next attempt.
     fn grant(&self, grant: Grant) {
         let before = self.held.lock().grant.replace(grant);

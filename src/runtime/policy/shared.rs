@@ -102,6 +102,8 @@ impl Shared {
             Err(refusal) => {
                 let ticket = gates.ticket_or(|| self.lines.next_ticket());
                 if job.state.gate() {
+                    // Another worker's attempt may have come and gone meanwhile, and the ticket with it.
+                    gates.keep_ticket(ticket);
                     member.counters.gated.own();
                     refusal.line.enter(job.clone(), ticket);
                 } else {
@@ -183,18 +185,12 @@ impl Shared {
 
     // --- ends -----------------------------------------------------------------------------------
 
-    /// The job is over: it leaves the lists that it is in. (A plain job is in none.)
+    /// The job is over: it leaves the lists that it is in. (A plain job is in none.) Calls no foreign code.
     pub(crate) fn sign_off(&self, job: &JobRef) {
         let Some(options) = &job.options else { return };
         self.tasks.remove(job);
         if let Some(key) = &options.unique {
             self.uniques.remove(key, job);
-        }
-        if let Some(gates) = &options.gates {
-            gates.leave();
-        }
-        if let Some(place) = &options.place {
-            place.leave();
         }
         if options.leaves_timers() {
             self.intake.push(Notice::Forget(job.clone()));
@@ -206,6 +202,18 @@ impl Shared {
             if self.closing.sees_begun() {
                 self.sweep_intake();
             }
+        }
+    }
+
+    /// The job is over: it leaves its gates, and gives back what it was granted there. Calls foreign code, which
+    /// may not return: so after its key was passed on, and who waits for it was woken.
+    pub(crate) fn leave_gates(job: &JobRef) {
+        let Some(options) = &job.options else { return };
+        if let Some(gates) = &options.gates {
+            gates.leave();
+        }
+        if let Some(place) = &options.place {
+            place.leave();
         }
     }
 }
