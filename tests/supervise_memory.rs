@@ -124,7 +124,9 @@ fn a_hundred_thousand_children_come_to_an_address_and_go() {
         assert!(matches!(address.try_tell(Message::Go), Err(TryTellError::Stopped(_))));
     });
     assert!(guests >= 100_000);
-    assert!(grown < SLACK, "{grown} bytes are left of {guests} guests");
+    // The limits of the stops are timers that were cancelled, some thousands of which the timers' thread lets
+    // lie until it clears up. One word for each guest would be more.
+    assert!(grown < 8 * SLACK, "{grown} bytes are left of {guests} guests");
 }
 
 #[test]
