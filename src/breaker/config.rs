@@ -192,8 +192,9 @@ impl BreakerBuilder {
     }
 
     /// Runs `listener` for each change of state: after the fact, on the thread that brought it about, with
-    /// no lock held, when those who [`watch`](CircuitBreaker::watch) have been told. It may call the breaker. A panic in it goes no further and is counted. It must
-    /// not block: somebody's call waits for it. Defaults to none.
+    /// no lock held, when those who [`watch`](CircuitBreaker::watch) have been told. It may call the breaker.
+    /// A panic in it goes no further and is counted. It must not block: somebody's call waits for it. Defaults
+    /// to none.
     pub fn on_event(mut self, listener: impl Fn(&BreakerEvent) + Send + Sync + 'static) -> Self {
         self.sink = Some(Box::new(listener));
         self

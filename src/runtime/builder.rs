@@ -230,10 +230,9 @@ impl Builder {
         self
     }
 
-    /// From when on it is worth an [event](Event::DriverLate) that the driver woke up too late. It is late by
-    /// some 50 µs most of the time, and by a millisecond or two on a busy machine; in what is longer, the
-    /// machine had no time for this process, and attempts may have been given more time than they were
-    /// promised. Whether it is told changes nothing of that: leases are extended by any lag. Zero tells of each,
+    /// From when on it is worth an [event](Event::DriverLate) that the driver woke up too late. It is always late
+    /// by a little ([figures](crate::timer#measured)); in what is longer, the machine had no time for this
+    /// process, and attempts may have been given more time than they were promised. Whether it is told changes nothing of that: leases are extended by any lag. Zero tells of each,
     /// [`Duration::MAX`] of none. Defaults to 10 ms.
     pub fn driver_late_after(mut self, lag: Duration) -> Self {
         self.driver_late_after = lag;

@@ -67,7 +67,8 @@ impl Shared {
         self.subscribers.tell(|| Event::AttemptFailed { job: id, attempt, cause: cause.clone() });
         // Errors are the user's: their drop runs without a lock, and may panic, each by itself.
         self.contained("drop of an error", move || drop(cause));
-        self.contained("drop of an error", move || drop(forgotten));
+        // Contains its own.
+        drop(forgotten);
     }
 
     /// The job goes into Backoff with this delay, and its record is written: arm it.
@@ -140,16 +141,16 @@ impl Shared {
     /// The other part.
     pub(crate) fn tell_dead(&self, Dead { letter, surplus }: Dead) {
         self.subscribers.tell(|| Event::JobDead(Arc::clone(&letter)));
-        // They may be the last ones by now. Errors are the user's: their drop runs without the lock, and
-        // may panic.
+        // The letters may be the last ones by now: they go without the lock, and each error in them is
+        // contained there.
         if let Some(Surplus { older, kept }) = surplus {
             if let Some(hook) = &self.config.on_letter_lost {
                 self.contained("hook for lost letters", || hook(older.as_ref().unwrap_or(&letter)));
             }
-            self.contained("drop of an error", move || drop(older));
+            drop(older);
             self.contained("drop of a closure", move || drop(kept));
         }
-        self.contained("drop of an error", move || drop(letter));
+        drop(letter);
     }
 
     /// Somebody made the job's word Cancelled.

@@ -100,7 +100,7 @@ pub enum Event {
         lag: Duration,
     },
     /// Foreign code panicked where nobody waits for it: a hook, a waker, the drop of a value or of
-    /// a closure.
+    /// a closure. (Not that of an error in a history, which may be anywhere by then; it goes no further either.)
     ForeignPanic {
         /// Where.
         place: &'static str,

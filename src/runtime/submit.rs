@@ -255,8 +255,9 @@ impl<'r, F, Kind> Job<'r, F, Kind> {
     /// [`Outcome`](super::Outcome)'s.
     ///
     /// Runs on the worker, after the closure, as part of the attempt and its time: keep it short. It is asked
-    /// about errors only: not about values, panics, time-outs, nor once the job is to be cancelled. A panic in it
-    /// counts as a failure and goes no further. Defaults to every error being a [`Verdict::Failure`].
+    /// about errors only: not about values, panics, time-outs, nor once the job is to be cancelled. (About that of
+    /// an attempt that was given up, too, which then is a failure already.) A panic in it counts as a failure and
+    /// goes no further. Defaults to every error being a [`Verdict::Failure`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

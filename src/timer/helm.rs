@@ -26,8 +26,8 @@
 //!
 //! While the driver makes calls, the sentinel looks at the word once a [`PERIOD`], and takes over when
 //! it lay OUT, unchanged, from one look to the next: after one period at the earliest, after two at the
-//! latest. When it was HELD all that time, the sentinel goes to rest. So an idle driver
-//! does not wake: `tests/runtime_cost.rs` counts no context switch.
+//! latest. When it was HELD all that time, the sentinel goes to rest. So an
+//! idle driver does not wake: `tests/runtime_cost.rs` counts no context switch.
 //!
 //! ```text
 //! | post     | meaning                                                 | left by          |

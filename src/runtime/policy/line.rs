@@ -50,7 +50,7 @@
 //!
 //! Somebody's listener may never return. So a line counts the pumps that are under way, or put off; a timer
 //! looks after them ([`PATIENCE`]), and while there are some, pumps. There is one timer a line at a time, and
-//! none where nobody waits behind the head.
+//! none where nobody waits for who asks.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -131,12 +131,12 @@ impl Grant {
         self.permits.are_current()
     }
 
-    /// The job begins.
+    /// The job begins. Its permits ask their clocks, which may not come back either: the same as below.
     pub(crate) fn spend(self) -> Permits {
         let Self { line, mut permits } = self;
-        line.used();
+        line.owes_a_pump(1);
         permits.begin();
-        line.pump_if_awaited();
+        line.pays_its_pump();
         permits
     }
 
@@ -144,11 +144,9 @@ impl Grant {
     /// place among those let through is free before, and somebody else looks after the line.
     pub(crate) fn give_back(self) {
         let Self { line, permits } = self;
-        line.used();
-        line.owes_a_pump();
+        line.owes_a_pump(1);
         permits.end(Verdict::Unused);
-        line.queue.lock().pumps -= 1;
-        line.pump_if_awaited();
+        line.pays_its_pump();
     }
 }
 
@@ -287,20 +285,19 @@ impl Line {
         all.into_values().map(|waiting| waiting.job).collect()
     }
 
-    /// One that was let through begins, or never will. A pump has to follow.
-    fn used(&self) {
-        self.queue.lock().granted -= 1;
-    }
-
-    fn pump_if_awaited(self: &Arc<Self>) {
+    /// This thread has done what was owed before.
+    fn pays_its_pump(self: &Arc<Self>) {
+        self.queue.lock().pumps -= 1;
         if self.oldest() != NO_TICKET {
             self.pump();
         }
     }
 
-    /// This thread is to pump, and calls foreign code before.
-    fn owes_a_pump(self: &Arc<Self>) {
+    /// This thread is to pump, and calls foreign code before. So many that were let through have begun, or never
+    /// will.
+    fn owes_a_pump(self: &Arc<Self>, used: usize) {
         let mut queue = self.queue.lock();
+        queue.granted -= used;
         queue.pumps += 1;
         let is_missed = !queue.waiting.is_empty() && queue.watched.is_never();
         drop(queue);
@@ -337,7 +334,7 @@ impl Line {
                     line.turn(true);
                 }
             }
-            Begun::PutOff => self.owes_a_pump(),
+            Begun::PutOff => self.owes_a_pump(0),
             Begun::Before => {}
         }
     }

@@ -108,6 +108,26 @@ fn who_never_comes_back_from_a_permit_given_back_unused_holds_up_nobody() {
 }
 
 #[test]
+fn who_never_comes_back_as_it_begins_holds_up_nobody_behind() {
+    let (rt, clock) = timed(2);
+    let gate = Shut::new(0);
+    let jobs: Vec<_> = (0..2).map(|_| untimed(&rt, &[(Stage::Breaker, &gate)])).collect();
+    wait_quietly(&rt, 2);
+    let latch = gate.hang_at_begin();
+    gate.open(1);
+    latch.wait_for(1);
+    // Nobody is told of that one.
+    gate.refill(1);
+    in_time(&clock, "the other one goes on", || jobs.iter().any(JobHandle::is_finished));
+    assert!(!jobs.iter().all(JobHandle::is_finished));
+    latch.open();
+    for job in jobs {
+        assert_eq!(job.get().unwrap(), 1);
+    }
+    assert_eq!((gate.inside(), gate.0.free.load(SeqCst)), (0, 2));
+}
+
+#[test]
 fn what_was_put_off_by_who_never_comes_back_is_made_up_for() {
     let (rt, clock) = timed(1);
     let (limit, breaker) = (Shut::new(0), Shut::new(0));

@@ -14,6 +14,8 @@ pub(super) struct Turnstile {
     pub(super) retry_after: Option<Duration>,
     /// What whoever asks next gets into.
     pub(super) trap: Mutex<Option<Trap>>,
+    /// What whoever begins next hangs at.
+    pub(super) at_begin: Mutex<Option<Latch>>,
     pub(super) listeners: Mutex<Vec<Weak<dyn Listener>>>,
     pub(super) verdicts: Mutex<HashMap<&'static str, usize>>,
 }
@@ -44,6 +46,7 @@ impl Shut {
             version: AtomicUsize::new(0),
             retry_after,
             trap: Mutex::new(None),
+            at_begin: Mutex::new(None),
             listeners: Mutex::new(Vec::new()),
             verdicts: Mutex::new(HashMap::new()),
         }))
@@ -67,6 +70,13 @@ impl Shut {
     pub(super) fn hang_next(&self, opens: Option<&Self>) -> Latch {
         let latch = Latch::default();
         *self.0.trap.lock().unwrap() = Some(Trap::Hang(latch.clone(), opens.cloned()));
+        latch
+    }
+
+    /// Whoever begins next, with a permit that it waited for, does not come back until the latch is open.
+    pub(super) fn hang_at_begin(&self) -> Latch {
+        let latch = Latch::default();
+        *self.0.at_begin.lock().unwrap() = Some(latch.clone());
         latch
     }
 
@@ -154,6 +164,13 @@ impl Pass for Through {
 
     fn is_current(&self) -> bool {
         self.0.version.load(SeqCst) == self.1
+    }
+
+    fn begin(&mut self) {
+        let latch = self.0.at_begin.lock().unwrap().take();
+        if let Some(latch) = latch {
+            latch.pass();
+        }
     }
 }
 
